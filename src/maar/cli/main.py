@@ -1,0 +1,81 @@
+"""Dispatch: pick the command, import only that command's file, turn errors into one line.
+
+`maar --help` and `maar --version` import neither torch nor tyro.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from maar import __version__
+from maar.errors import MaarError, nearest
+
+# command -> (module with `main(argv) -> int`, what it does)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("maar.cli.train", "train a network from a recipe or a TOML file; resume a run"),
+    "certify": ("maar.cli.certify", "prove or break each test image of a trained network"),
+    "runs": ("maar.cli.runs", "list the runs below a folder"),
+    "data": ("maar.cli.data", "list, fetch, verify and describe data sets"),
+    "networks": ("maar.cli.networks", "list the networks with their layers, parameters and ReLUs"),
+    "methods": ("maar.cli.methods", "list the training methods with their knobs"),
+    "config": ("maar.cli.config", "print the whole effective configuration as TOML"),
+    "doctor": ("maar.cli.doctor", "tell what this machine has and what is missing"),
+}
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items())
+    return (
+        "maar: neural networks whose robustness is proved, not hoped for\n\n"
+        "usage: maar COMMAND [OPTIONS]\n\n"
+        f"commands:\n{rows}\n\n"
+        "options:\n"
+        "  -h, --help     show this text; `maar COMMAND --help` shows a command's options\n"
+        "  -V, --version  show the version\n"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 failure, 2 usage, 130 interrupted."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(_help(), end="")
+        return 0 if args else 2
+    if args[0] in ("-V", "--version"):
+        print(f"maar {__version__}")
+        return 0
+    command, *rest = args
+    if command not in COMMANDS:
+        listed = ", ".join(COMMANDS)
+        return _fail(f"unknown command {command!r}{nearest(command, COMMANDS)} ({listed})", 2)
+    try:
+        return import_module(COMMANDS[command][0]).main(rest)
+    except MaarError as error:
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("interrupted; what was finished is kept", 130)
+    except BrokenPipeError:
+        # `maar runs | head`: the reader left; point stdout elsewhere so that exit does not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
+            where = f" ({error.filename})" if error.filename else ""
+            return _fail(f"{error.strerror}{where}", 1)
+        raise
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stdout.flush()
+    print(f"maar: error: {message}", file=sys.stderr)
+    return code
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())
