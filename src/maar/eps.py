@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 from maar.errors import UsageError
 
@@ -46,9 +45,11 @@ def _parse(value: str | float) -> float:
         if isinstance(value, bool):
             raise ValueError
         if isinstance(value, str):
-            top, slash, bottom = value.partition("/")
-            # Fraction keeps "2/255" equal to the Python quotient 2 / 255, correctly rounded.
-            number = float(Fraction(top.strip()) / Fraction(bottom.strip())) if slash else float(top)
+            top, *bottom = map(float, value.split("/", 1))
+            # 1/inf is the number 0, but nobody means the radius 0 by it.
+            if not all(map(math.isfinite, (top, *bottom))):
+                raise ValueError
+            number = top / bottom[0] if bottom else top
         else:
             number = float(value)
     except ZeroDivisionError:

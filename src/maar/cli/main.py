@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from maar import __version__
-from maar.errors import MaarError, nearest
+from maar.errors import MaarError, UsageError, nearest
 
 # command -> (module with `main(argv) -> int`, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -40,9 +41,7 @@ def _help() -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 failure, 2 usage, 130 interrupted."""
-    args = list(sys.argv[1:] if argv is None else argv)
+def _dispatch(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         print(_help(), end="")
         return 0 if args else 2
@@ -52,9 +51,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     command, *rest = args
     if command not in COMMANDS:
         listed = ", ".join(COMMANDS)
-        return _fail(f"unknown command {command!r}{nearest(command, COMMANDS)} ({listed})", 2)
+        raise UsageError(f"unknown command {command!r}{nearest(command, COMMANDS)} ({listed})")
+    return import_module(COMMANDS[command][0]).main(rest)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 failure, 2 usage, 130 interrupted."""
     try:
-        return import_module(COMMANDS[command][0]).main(rest)
+        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()  # here, where a reader that has left or a full disk is still handled
+        return code
     except MaarError as error:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
@@ -71,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # stdout may be what failed
+        sys.stdout.flush()
     print(f"maar: error: {message}", file=sys.stderr)
     return code
 
