@@ -1,0 +1,82 @@
+"""mkdocs hook: the page `cli.md`, made of what each command says with `--help`.
+
+Nothing is committed, so the page cannot fall behind the code. To read it without mkdocs:
+`python scripts/docs_hook.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from maar.cli.main import COMMANDS
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+INTRODUCTION = """\
+# Command line
+
+`maar` and `python -m maar` are the same program. This page is made from the program's own help
+texts when the documentation is built.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | a well-formed request failed: data absent, file damaged, disk full |
+| 2 | the request cannot be: an unknown name, a bad value |
+| 130 | interrupted; what was finished is kept |
+
+Every error is one line on stderr that starts with `maar: error:`.
+"""
+
+# Fixed, so that the page does not depend on who builds it.
+ENVIRONMENT = {"COLUMNS": "92", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
+
+
+def help_text(*command: str) -> str:
+    """What `maar COMMAND --help` prints; a failing help fails the build of the documentation."""
+    done = subprocess.run(
+        [sys.executable, "-m", "maar", *command, "--help"],
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    if done.returncode:
+        raise RuntimeError(f"maar {' '.join(command)} --help failed: {done.stderr}")
+    return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
+
+
+def subcommands(text: str) -> list[str]:
+    """The alternatives that the usage line offers as a word of its own: `{list,fetch,...}`."""
+    usage = text.split("\n\n")[0]
+    found = re.search(r"(?<![-\w] )(?<!\[)\{([a-z][a-z,-]*)\}", usage)
+    return found[1].split(",") if found else []
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    parts = [INTRODUCTION, f"## maar\n\n```text\n{help_text()}\n```\n"]
+    for command in COMMANDS:
+        text = help_text(command)
+        parts.append(f"## maar {command}\n\n```text\n{text}\n```\n")
+        for sub in subcommands(text):
+            parts.append(f"### maar {command} {sub}\n\n```text\n{help_text(command, sub)}\n```\n")
+    return "\n".join(parts)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Called by mkdocs once the files of docs/ are known."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, "cli.md", content=page()))
+    return files
+
+
+if __name__ == "__main__":
+    print(page())

@@ -1,0 +1,143 @@
+"""`maar doctor`: what it reports, and that a broken part fails it while an absent one does not."""
+
+import builtins
+import shutil
+import types
+from importlib import metadata
+
+import pytest
+
+from maar.cli import doctor
+from maar.cli.main import main
+
+
+def by_name(checks):
+    return {check.name: check for check in checks}
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Pretend which distributions are installed: name -> version, None for an absent one."""
+    real = metadata.version
+    pretended = {}
+
+    def version(name):
+        found = pretended.get(name, real(name) if name not in pretended else None)
+        if found is None:
+            raise metadata.PackageNotFoundError(name)
+        return found
+
+    monkeypatch.setattr(metadata, "version", version)
+    return pretended
+
+
+def test_a_sound_machine(capsys):
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    for title in ("versions", "device", "disk", "data", "solvers", "extras"):
+        assert f"\n{title}" in out
+    for name in ("torch", "numpy", "processor", "memory", "threads", "mnist_mini", "SCIP"):
+        assert name in out
+    assert "broken" not in out
+    assert out.endswith("everything that maar needs is here\n")
+
+
+def test_requirements_are_those_of_the_metadata():
+    needs = doctor.requirements()
+    assert len(needs) == len(metadata.requires("maar") or [])
+    assert {need.extra for need in needs if need.extra} == set(
+        metadata.metadata("maar").get_all("Provides-Extra") or []
+    )
+    core = {need.name: need for need in needs if not need.extra}
+    assert core["torch"].floor == "2.2"
+    assert core["tomli"].conditional
+    assert not core["rich"].conditional
+
+
+@pytest.mark.parametrize(
+    ("version", "floor", "enough"),
+    [
+        ("2.13.0+cpu", "2.2", True),
+        ("2.2", "2.2", True),
+        ("2.1.9", "2.2", False),
+        ("13.0.0", "13", True),
+        ("0.10", "0.9", True),
+        ("2.2.0+cu118", "2.2.1", False),
+    ],
+)
+def test_at_least(version, floor, enough):
+    assert doctor.at_least(version, floor) is enough
+
+
+def test_an_absent_core_dependency_is_broken(installed, capsys):
+    installed["safetensors"] = None
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "install 'safetensors'" in " ".join(out.split())
+    assert out.endswith("broken: safetensors\n")
+
+
+def test_an_old_core_dependency_is_broken(installed):
+    installed["numpy"] = "1.19.5"
+    check = by_name(doctor.versions())["numpy"]
+    assert check.state == "broken"
+    assert "1.19.5 is too old" in check.detail
+    assert "'numpy>=1.26'" in check.detail
+
+
+def test_an_absent_extra_is_no_fault_and_shows_the_command(installed):
+    installed["plotly"] = None
+    check = by_name(doctor.extras())["report"]
+    assert check.state == "absent"
+    assert "lacks plotly" in check.detail or "plotly" in check.detail
+    assert "pip install 'maar[report]'" in check.detail
+
+
+def test_a_complete_extra_is_ok(installed):
+    installed.update({"onnx": "1.17", "onnxruntime": "1.20"})
+    check = by_name(doctor.extras())["onnx"]
+    assert (check.state, check.detail) == ("ok", "onnx 1.17, onnxruntime 1.20")
+
+
+def test_a_torch_that_cannot_be_imported_is_broken(monkeypatch):
+    real = builtins.__import__
+
+    def broken(name, *args, **kwargs):
+        if name == "torch":
+            raise OSError("libtorch_cpu.so: cannot open shared object file\nmore")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", broken)
+    check = by_name(doctor.device())["torch"]
+    assert check.state == "broken"
+    assert check.detail == "cannot be imported: libtorch_cpu.so: cannot open shared object file"
+
+
+def test_disk_names_the_nearest_folder_that_exists(tmp_path):
+    (check,) = doctor.disk({"runs": tmp_path / "not" / "yet"})
+    assert check.state == "ok"
+    assert "GB free" in check.detail
+
+
+def test_a_full_disk_is_broken(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1 << 20))
+    (check,) = doctor.disk({"data": tmp_path})
+    assert check.state == "broken"
+    assert check.detail.endswith("0.0 GB free, low")
+
+
+def test_a_folder_that_cannot_be_written_is_broken(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
+    (check,) = doctor.disk({"data": tmp_path})
+    assert check.state == "broken"
+    assert check.detail.endswith("not writable")
+
+
+def test_solvers_present_and_absent(installed, monkeypatch):
+    installed["highspy"] = "1.7"
+    found = {"highspy": object()}
+    monkeypatch.setattr(doctor.util, "find_spec", found.get)
+    checks = by_name(doctor.solvers())
+    assert (checks["HiGHS"].state, checks["HiGHS"].detail) == ("ok", "highspy 1.7")
+    assert checks["SCIP"].state == "absent"
+    assert "pip install 'pyscipopt'" in checks["SCIP"].detail
