@@ -1,7 +1,7 @@
-"""mkdocs hook: the page `cli.md`, made of what each command says with `--help`.
+"""mkdocs hook: pages that are made when the documentation is built, so that none can fall behind.
 
-Nothing is committed, so the page cannot fall behind the code. To read it without mkdocs:
-`python scripts/docs_hook.py`.
+`cli.md` is what each command says with `--help` (`python scripts/docs_hook.py` prints it without
+mkdocs); `contributing.md` and `changelog.md` are the files at the top of the repository.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maar.cli.main import COMMANDS
@@ -59,7 +60,7 @@ def subcommands(text: str) -> list[str]:
     return found[1].split(",") if found else []
 
 
-def page() -> str:
+def command_line() -> str:
     """The whole page as Markdown."""
     parts = [INTRODUCTION, f"## maar\n\n```text\n{help_text()}\n```\n"]
     for command in COMMANDS:
@@ -74,9 +75,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Called by mkdocs once the files of docs/ are known."""
     from mkdocs.structure.files import File
 
-    files.append(File.generated(config, "cli.md", content=page()))
+    root = Path(config.docs_dir).parent
+    files.append(File.generated(config, "cli.md", content=command_line()))
+    for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+        # links of a file at the top start with docs/, those of a page in docs/ do not
+        text = (root / name).read_text(encoding="utf-8").replace("](docs/", "](")
+        files.append(File.generated(config, name.lower(), content=text))
     return files
 
 
 if __name__ == "__main__":
-    print(page())
+    print(command_line())
