@@ -1,0 +1,86 @@
+"""The L-infinity ball around an image, clipped to the pixel range.
+
+Real numbers x +- eps are seldom floats, so the set exists twice: `lb`, `ub` are
+rounded outward and enclose the whole real ball (a bound over them proves
+something about every real point), while `point` is rounded inward and never
+leaves it (a counterexample is one for the real ball). The two differ by a few
+units in the last place.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from maar.errors import UsageError
+from maar.regions.box import Box
+from maar.regions.region import Errors
+
+
+class Ball(Box):
+    """[max(low, x - eps), min(high, x + eps)].
+
+    `eps` is a number, a vector with one radius per image, or a tensor that
+    broadcasts to `x` (one radius per pixel). A vector is always per image.
+    """
+
+    def __init__(self, x: Tensor, eps: float | Tensor, low: float = 0.0, high: float = 1.0) -> None:
+        if not bool(((x >= low) & (x <= high)).all()):
+            raise UsageError(
+                f"x has pixels in [{float(x.min()):g}, {float(x.max()):g}];"
+                f" the ball is clipped to [{low:g}, {high:g}] and needs x inside it"
+            )
+        self.x = x
+        self.eps = _radius(x, eps)
+        # Three roundings stand between eps and x +- eps (eps itself, eps +- slack, the sum), each
+        # at most half an ulp of max(eps, |low|, |high|): two ulps cover them.
+        scale = self.eps.clamp_min(max(1.0, abs(low), abs(high)))
+        slack = 2 * torch.finfo(x.dtype).eps * scale
+        self.eps_out = torch.where(self.eps > 0, self.eps + slack, self.eps)
+        eps_in = (self.eps - slack).clamp_min(0)
+        super().__init__(
+            (x - self.eps_out).clamp_min(low),
+            (x + self.eps_out).clamp_max(high),
+        )
+        self._inside = Box((x - eps_in).clamp_min(low), (x + eps_in).clamp_max(high))
+
+    def point(self, e: Errors) -> Tensor:
+        return self._inside.point(e)
+
+    def select(self, index: Tensor) -> Ball:
+        part = super().select(index)
+        assert isinstance(part, Ball)
+        part.x = self.x[index]
+        part._inside = self._inside.select(index)
+        if self.eps.dim() == self.x.dim() and len(self.eps) == len(self.x):  # one row per image
+            part.eps = self.eps[index]
+            part.eps_out = self.eps_out[index]
+        return part
+
+
+def _radius(x: Tensor, eps: float | Tensor) -> Tensor:
+    """eps as a tensor that broadcasts to x, checked."""
+    if isinstance(eps, Tensor):
+        radius = eps.to(x)
+        if radius.dim() == 1:
+            fits = len(radius) == len(x)
+            radius = radius.view(-1, *([1] * (x.dim() - 1)))
+        else:
+            fits = _broadcasts(radius.shape, x.shape)
+        if not fits:
+            raise UsageError(
+                f"eps has shape {tuple(eps.shape)} for images {tuple(x.shape)} (accepted: a number,"
+                f" one radius per image ({len(x)},), or one per pixel {tuple(x.shape)})"
+            )
+    else:
+        radius = torch.tensor(float(eps), dtype=x.dtype, device=x.device)
+    if not bool(((radius >= 0) & radius.isfinite()).all()):
+        raise UsageError(f"eps = {eps!r} is not a radius (accepted: finite numbers >= 0)")
+    return radius
+
+
+def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:
+    try:
+        return torch.broadcast_shapes(shape, to) == to
+    except RuntimeError:
+        return False
