@@ -9,10 +9,19 @@ import pytest
 
 from maar.cli import doctor
 from maar.cli.main import main
+from maar.data import DATASETS
 
 
 def by_name(checks):
     return {check.name: check for check in checks}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """An empty place for data and runs, whatever this machine has."""
+    monkeypatch.setenv("MAAR_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture
@@ -36,7 +45,7 @@ def test_a_sound_machine(capsys):
     out = capsys.readouterr().out
     for title in ("versions", "device", "disk", "data", "solvers", "extras"):
         assert f"\n{title}" in out
-    for name in ("torch", "numpy", "processor", "memory", "threads", "mnist_mini", "SCIP"):
+    for name in ("torch", "numpy", "cpu", "memory", "threads", "mnist_mini", "SCIP"):
         assert name in out
     assert "broken" not in out
     assert out.endswith("everything that maar needs is here\n")
@@ -99,7 +108,7 @@ def test_a_complete_extra_is_ok(installed):
     assert (check.state, check.detail) == ("ok", "onnx 1.17, onnxruntime 1.20")
 
 
-def test_a_torch_that_cannot_be_imported_is_broken(monkeypatch):
+def test_a_torch_that_cannot_be_imported_is_broken(monkeypatch, capsys):
     real = builtins.__import__
 
     def broken(name, *args, **kwargs):
@@ -108,29 +117,56 @@ def test_a_torch_that_cannot_be_imported_is_broken(monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", broken)
-    check = by_name(doctor.device())["torch"]
-    assert check.state == "broken"
-    assert check.detail == "cannot be imported: libtorch_cpu.so: cannot open shared object file"
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "broken  device          OSError: libtorch_cpu.so: cannot open shared" in out
+    assert "more" not in out
+    assert "\nextras" in out, "the other sections are still shown"
 
 
-def test_disk_names_the_nearest_folder_that_exists(tmp_path):
-    (check,) = doctor.disk({"runs": tmp_path / "not" / "yet"})
-    assert check.state == "ok"
-    assert "GB free" in check.detail
+def test_disk_names_folders_that_do_not_exist_yet(home):
+    checks = by_name(doctor.disk())
+    assert {check.state for check in checks.values()} == {"ok"}
+    assert checks["data"].detail.startswith(str(home / "data"))
+    assert checks["runs"].detail.startswith(str(home / "runs"))
+    assert "GB free" in checks["runs"].detail
 
 
-def test_a_full_disk_is_broken(tmp_path, monkeypatch):
+def test_little_space_is_a_warning(home, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1 << 20))
-    (check,) = doctor.disk({"data": tmp_path})
-    assert check.state == "broken"
-    assert check.detail.endswith("0.0 GB free, low")
+    checks = by_name(doctor.disk())
+    assert checks["data"].state == checks["runs"].state == "warn"
+    assert checks["data"].detail.endswith("0.0 GB free: little")
 
 
-def test_a_folder_that_cannot_be_written_is_broken(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_a_warning(home, monkeypatch):
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
-    (check,) = doctor.disk({"data": tmp_path})
-    assert check.state == "broken"
-    assert check.detail.endswith("not writable")
+    checks = by_name(doctor.disk())
+    assert checks["runs"].state == "warn"
+    assert checks["runs"].detail.endswith("not writable")
+
+
+def test_data_absent_whole_and_damaged(home):
+    mnist = DATASETS["mnist"]
+    assert by_name(doctor.data(False))["mnist"].state == "absent"
+    assert "maar data fetch mnist" in by_name(doctor.data(False))["mnist"].detail
+    for file in mnist.files:  # the right sizes, the wrong content
+        path = mnist.folder / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb") as sparse:
+            sparse.truncate(file.size)
+    assert by_name(doctor.data(False))["mnist"].state == "ok"
+    hashed = by_name(doctor.data(True))["mnist"]
+    assert hashed.state == "broken"
+    assert "SHA-256" in hashed.detail
+    (mnist.folder / mnist.files[0].name).write_bytes(b"cut")
+    assert by_name(doctor.data(False))["mnist"].state == "broken"
+
+
+def test_the_embedded_data_are_always_verified(home):
+    check = by_name(doctor.data(False))["mnist_mini"]
+    assert check.state == "ok"
+    assert check.detail.endswith("content verified")
 
 
 def test_solvers_present_and_absent(installed, monkeypatch):

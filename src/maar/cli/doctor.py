@@ -1,7 +1,7 @@
 """`maar doctor`: what this machine has, what is missing, and the command that gets it.
 
-Each section is a function that returns checks; only a `broken` check fails the command, since an
-absent extra or data set is a choice, not a fault.
+Each section is a function that returns checks. Only a `broken` check fails the command: an absent
+extra or data set is a choice, not a fault.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
@@ -23,7 +23,9 @@ from maar.errors import RunError
 if TYPE_CHECKING:
     from rich.console import Console
 
-State = Literal["ok", "absent", "broken"]
+    from maar.data.published import Published
+
+State = Literal["ok", "absent", "warn", "broken"]
 
 # Mixed-integer solvers by name, and the module (also the distribution) that brings each.
 SOLVERS = {"SCIP": "pyscipopt", "HiGHS": "highspy", "Gurobi": "gurobipy"}
@@ -111,26 +113,26 @@ def versions() -> list[Check]:
 
 def device() -> list[Check]:
     """Processor, memory, threads and accelerators, with one small computation on each."""
+    import torch
+
+    from maar.train.env import cpu_model, resolve_threads
+
+    instructions = torch.backends.cpu.get_cpu_capability()
     checks = [
-        Check("ok", "processor", f"{cpu_model()}, {os.cpu_count()} cores"),
+        _works("cpu", f"{cpu_model()}, {os.cpu_count()} cores, {instructions}"),
+        Check(
+            "ok", "threads", f"{resolve_threads(0)} (torch's default: {torch.get_num_threads()})"
+        ),
         Check("ok", "memory", memory()),
     ]
-    try:
-        import torch
-    except Exception as error:  # a broken torch raises anything: ImportError, OSError, RuntimeError
-        return [*checks, Check("broken", "torch", f"cannot be imported: {_line(error)}")]
-    capability = torch.backends.cpu.get_cpu_capability()
-    checks.append(Check("ok", "threads", f"{torch.get_num_threads()} for torch, {capability}"))
-    if torch.cuda.is_available():
-        for k in range(torch.cuda.device_count()):
-            facts = torch.cuda.get_device_properties(k)
-            detail = f"{facts.name}, {_size(facts.total_memory)}"
-            checks.append(_works(f"cuda:{k}", f"{detail}, CUDA {torch.version.cuda}"))
-    elif torch.backends.mps.is_available():
+    for k in range(torch.cuda.device_count()):
+        facts = torch.cuda.get_device_properties(k)
+        size = _size(facts.total_memory)
+        checks.append(_works(f"cuda:{k}", f"{facts.name}, {size}, CUDA {torch.version.cuda}"))
+    if torch.backends.mps.is_available():
         checks.append(_works("mps", "Apple GPU"))
-    else:
+    if len(checks) == 3:
         checks.append(Check("absent", "GPU", "none that torch can use; the CPU does everything"))
-    checks.append(_works("cpu", "computes"))
     return checks
 
 
@@ -146,16 +148,6 @@ def _works(name: str, detail: str) -> Check:
     return Check("ok", name, detail)
 
 
-def cpu_model() -> str:
-    """The processor's name as people know it."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return model[1] if model else platform.processor() or platform.machine()
-
-
 def memory() -> str:
     """Physical memory, and how much of it is free to take."""
     try:
@@ -168,18 +160,42 @@ def memory() -> str:
         return _size(pages * size)
 
 
-def disk(folders: dict[str, Path]) -> list[Check]:
-    """Free space where data and runs go."""
+def disk() -> list[Check]:
+    """Free space where data and runs go, and whether they can go there."""
+    from maar.data.published import cache_dir
+
     checks = []
-    for name, folder in folders.items():
+    for name, folder in {"data": cache_dir(), "runs": Path("runs")}.items():
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         free = shutil.disk_usage(there).free
-        detail = f"{_tilde(folder)}, {_size(free)} free"
+        state: State = "ok"
+        detail = f"{_tilde(folder.absolute())}, {_size(free)} free"
+        if free < LOW_DISK:
+            state, detail = "warn", f"{detail}: little"
         if not os.access(there, os.W_OK):
-            checks.append(Check("broken", name, f"{detail}, not writable"))
+            state, detail = "warn", f"{detail}, not writable"
+        checks.append(Check(state, name, detail))
+    return checks
+
+
+def data(verify: bool) -> list[Check]:
+    """The built-in data sets. By size only unless `verify`, so that the answer comes at once."""
+    from maar.data import DATASETS
+
+    checks = []
+    for name in DATASETS:
+        found: Published = DATASETS[name]
+        hashes = verify or found.packaged is not None
+        faults = found.faults(hashes=hashes)
+        damaged = [fault for fault in faults if not fault.absent or found.packaged]
+        if damaged:
+            path, reason = _tilde(damaged[0].path), damaged[0].reason
+            checks.append(Check("broken", name, f"{path}: {reason}; {found.remedy}"))
+        elif faults:
+            checks.append(Check("absent", name, found.remedy))
         else:
-            low = free < LOW_DISK
-            checks.append(Check("broken" if low else "ok", name, detail + (", low" if low else "")))
+            how = "content verified" if hashes else "sizes right; `maar doctor --verify` hashes it"
+            checks.append(Check("ok", name, f"{_tilde(found.folder)}, {how}"))
     return checks
 
 
@@ -226,33 +242,40 @@ def main(argv: Sequence[str]) -> int:
     try:
         import tyro
         from rich.console import Console
+        from rich.text import Text
     except ImportError as error:
         raise RunError(f"{_line(error)}; {_pip('maar')}") from None
 
     args = tyro.cli(Doctor, prog="maar doctor", args=argv)
+    sections: dict[str, Callable[[], list[Check]]] = {
+        "versions": versions,
+        "device": device,
+        "disk": disk,
+        "data": lambda: data(args.verify),
+        "solvers": solvers,
+        "extras": extras,
+    }
     console = Console()
-    checks = [check for section in _sections(args.verify) for check in _show(console, *section)]
-    broken = [check.name for check in checks if check.state == "broken"]
+    broken = []
+    for title, section in sections.items():
+        try:
+            checks = section()
+        except Exception as error:  # a broken torch or numpy raises anything when imported
+            checks = [Check("broken", title, f"{type(error).__name__}: {_line(error)}")]
+        _show(console, title, checks)
+        broken += [check.name for check in checks if check.state == "broken"]
     if broken:
-        console.print(f"\n[bold red]broken:[/] {', '.join(broken)}")
+        console.print(Text.assemble(("\nbroken: ", "bold red"), ", ".join(broken)))
         return 1
     console.print("\n[bold green]everything that maar needs is here[/]")
     return 0
 
 
-def _sections(verify: bool) -> Iterator[tuple[str, list[Check]]]:
-    yield "versions", versions()
-    yield "device", device()
-    yield "disk", disk({"runs": Path("runs")})
-    yield "solvers (for the exact verifier)", solvers()
-    yield "extras", extras()
-
-
-def _show(console: Console, title: str, checks: list[Check]) -> list[Check]:
+def _show(console: Console, title: str, checks: list[Check]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    styles = {"ok": "green", "absent": "yellow", "broken": "bold red"}
+    styles = {"ok": "green", "absent": "dim", "warn": "yellow", "broken": "bold red"}
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(width=6)
     table.add_column(width=14)
@@ -261,7 +284,6 @@ def _show(console: Console, title: str, checks: list[Check]) -> list[Check]:
         table.add_row(Text(check.state, styles[check.state]), Text(check.name), Text(check.detail))
     console.print(f"\n[bold]{title}[/]")
     console.print(table)
-    return checks
 
 
 def _pip(what: str) -> str:
