@@ -34,7 +34,11 @@ def make(
     mean 0 and std 1, and an ONNX file none. `seed` draws the weights without touching the global
     random state. The result is checked layer by layer and followed once by an image of `shape`.
     """
-    _check_arguments(shape, classes, mean, std)
+    if not shape or min(shape) < 1:
+        raise UsageError(f"shape = {shape!r} must be the positive sizes of one image")
+    if classes < 2:
+        raise UsageError(f"classes = {classes!r} must be at least 2")
+    check_mean_std(shape[0], mean, std)
     suffix = name[name.rfind(".") :].lower()
     if suffix in READERS:
         net = READERS[suffix](name, mean=mean, std=std)
@@ -58,23 +62,17 @@ def _registered(name: str):
         raise UsageError(f"{error}, or your own: FILE.py:FUNCTION or FILE.onnx") from None
 
 
-def _check_arguments(
-    shape: tuple[int, ...],
-    classes: int,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
+def check_mean_std(
+    channels: int, mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> None:
-    if not shape or min(shape) < 1:
-        raise UsageError(f"shape = {shape!r} must be the positive sizes of one image")
-    if classes < 2:
-        raise UsageError(f"classes = {classes!r} must be at least 2")
+    """Refuse a mean and std that are not both absent or both one number per channel."""
     if (mean is None) != (std is None):
         raise UsageError("mean and std go together: give both or neither")
     if mean is None or std is None:
         return
     for key, numbers in (("mean", mean), ("std", std)):
-        if len(numbers) != shape[0] or not all(map(math.isfinite, numbers)):
-            raise UsageError(f"{key} = {list(numbers)!r} needs {shape[0]} numbers, one per channel")
+        if len(numbers) != channels or not all(map(math.isfinite, numbers)):
+            raise UsageError(f"{key} = {list(numbers)!r} needs {channels} numbers, one per channel")
     if min(std) <= 0:
         raise UsageError(f"std = {list(std)!r} must be positive")
 

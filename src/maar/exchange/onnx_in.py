@@ -1,0 +1,198 @@
+"""Read an ONNX file into a plain `nn.Sequential`: chains of layers and nested residual blocks.
+
+Each value of the graph remembers the layer it came out of and what came before. Where an Add joins
+two such chains, everything since their last common value becomes a Residual.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from maar.errors import RunError, UsageError
+from maar.exchange.onnx_operators import OPERATORS
+from maar.exchange.onnx_values import Link, Node, Value, layers_between
+from maar.networks.build import check_mean_std
+from maar.networks.checking import check
+from maar.networks.layers import Normalize
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+OLDEST_OPSET = 7  # before it, broadcasting was written differently
+
+
+def read_onnx(
+    path: str | Path,
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> nn.Sequential:
+    """The network in the file, in evaluation mode.
+
+    `mean` and `std` are for files that take the already normalised image: they become a Normalize
+    in front, so that the network takes pixels in [0,1].
+    """
+    reader = _Reader(Path(path))
+    output = reader.run()
+    net = nn.Sequential(*(link.layer for link in layers_between(None, output) if link.layer))
+    if len(output.shape) != 1:
+        raise UsageError(f"{path}: the output has shape {list(output.shape)}, not class scores")
+    check_mean_std(reader.image.shape[0], mean, std)
+    if mean is not None and std is not None:
+        net.insert(0, Normalize(mean, std))
+    check(net, reader.image.shape)
+    return net.eval()
+
+
+class _Reader:
+    """One pass over one file's graph."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.graph = _load(path)
+        self.tensors = {tensor.name: tensor for tensor in self.graph.initializer}
+        self.name, self.batch, self.image = self._input()
+        self.nodes = self._needed()
+        self.uses = Counter(name for node in self.nodes for name in node.input)
+        self.taken: set[Link] = set()
+        self.values: dict[str, Value] = {}
+
+    def run(self) -> Link:
+        for position, node in enumerate(self.nodes):
+            self._run_node(position, node)
+        output = self._value(self.graph.output[0].name)
+        if not isinstance(output, Link):
+            raise UsageError(f"{self.path}: the output does not depend on the input")
+        return output
+
+    def _input(self) -> tuple[str, int | None, Link]:
+        """The input's name, its fixed batch size, if any, and the image."""
+        inputs = [value for value in self.graph.input if value.name not in self.tensors]
+        if len(inputs) != 1 or len(self.graph.output) != 1:
+            raise UsageError(
+                f"{self.path}: has {len(inputs)} inputs and {len(self.graph.output)} outputs; "
+                "only one of each is supported"
+            )
+        kind = inputs[0].type.tensor_type
+        if kind.elem_type != 1:  # onnx.TensorProto.FLOAT
+            raise UsageError(f"{self.path}: input {inputs[0].name!r} is not of type float32")
+        sizes = [size.dim_value for size in kind.shape.dim]
+        if len(sizes) < 2 or min(sizes[1:]) < 1:
+            spelled = [size.dim_value or size.dim_param or "?" for size in kind.shape.dim]
+            raise UsageError(
+                f"{self.path}: input {inputs[0].name!r} has shape {spelled}; "
+                "needed are a batch axis and fixed sizes after it"
+            )
+        return inputs[0].name, sizes[0] or None, Link(None, None, tuple(sizes[1:]))
+
+    def _needed(self) -> list[onnx.NodeProto]:
+        """The nodes that the output depends on, in the file's order, with none unsupported."""
+        wanted, found = {self.graph.output[0].name}, []
+        for node in reversed(self.graph.node):
+            if wanted.intersection(node.output):
+                wanted.update(node.input)
+                found.append(node)
+        for position, node in enumerate(reversed(found)):
+            if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
+                raise self._refusal(
+                    position, node, f"not supported (supported: {', '.join(OPERATORS)})"
+                )
+        return found[::-1]
+
+    def _run_node(self, position: int, proto: onnx.NodeProto) -> None:
+        if len([name for name in proto.output if name]) != 1:
+            raise self._refusal(position, proto, "more than one output is not supported")
+        try:
+            node = Node(
+                inputs=[self._value(name) if name else None for name in proto.input],
+                attributes={item.name: self._attribute(item) for item in proto.attribute},
+                batch=self.batch,
+                sole=lambda link: self._sole(link, proto),
+                taken=self.taken,
+            )
+            value = OPERATORS[proto.op_type](node)
+            if node.attributes:
+                raise ValueError(f"attribute {next(iter(node.attributes))!r} is not supported")
+        except (ValueError, IndexError) as reason:
+            raise self._refusal(position, proto, str(reason)) from reason
+        self.values[proto.output[0]] = value
+
+    def _sole(self, link: Link, proto: onnx.NodeProto) -> bool:
+        names = [name for name in proto.input if self.values.get(name) is link]
+        return sum(value is link for value in self.values.values()) == 1 == self.uses[names[0]]
+
+    def _value(self, name: str) -> Value:
+        if name == self.name:
+            return self.image
+        if name in self.values:
+            return self.values[name]
+        if name in self.tensors:
+            self.values[name] = self._array(self.tensors[name])
+            return self.values[name]
+        raise UsageError(f"{self.path}: value {name!r} is used before any node computes it")
+
+    def _attribute(self, item: onnx.AttributeProto) -> Any:
+        import onnx
+
+        value = onnx.helper.get_attribute_value(item)
+        if isinstance(value, onnx.TensorProto):
+            return self._array(value)
+        return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+    def _array(self, tensor: onnx.TensorProto) -> np.ndarray:
+        from onnx import external_data_helper, numpy_helper
+
+        if external_data_helper.uses_external_data(tensor):
+            where = external_data_helper.ExternalDataInfo(tensor).location
+            try:
+                external_data_helper.load_external_data_for_tensor(tensor, str(self.path.parent))
+            except Exception as error:
+                raise RunError(
+                    f"{self.path}: tensor {tensor.name!r} lies in the file {where!r} beside it, "
+                    f"which cannot be read ({_line(error)})"
+                ) from error
+        try:
+            return numpy_helper.to_array(tensor)
+        except Exception as error:
+            raise RunError(
+                f"{self.path}: tensor {tensor.name!r} is damaged ({_line(error)})"
+            ) from error
+
+    def _refusal(self, position: int, node: onnx.NodeProto, reason: str) -> UsageError:
+        name = repr(node.name) if node.name else f"{position} (output {', '.join(node.output)})"
+        domain = f"{node.domain}." if node.domain else ""
+        return UsageError(f"{self.path}: node {name}, operator {domain}{node.op_type}: {reason}")
+
+
+def _load(path: Path) -> onnx.GraphProto:
+    try:
+        import onnx
+    except ImportError:
+        raise RunError(
+            "reading ONNX files needs the onnx package: pip install 'maar[onnx]'"
+        ) from None
+    if not path.is_file():
+        raise UsageError(f"ONNX file {str(path)!r} does not exist")
+    try:
+        model = onnx.load_model_from_string(path.read_bytes())
+    except OSError:
+        raise
+    except Exception as error:  # protobuf's DecodeError, of a module that moves between versions
+        raise RunError(f"{path} is not an ONNX file, or is damaged") from error
+    # Protobuf reads many a string of bytes as an empty message.
+    if not model.graph.node:
+        raise RunError(f"{path} is not an ONNX file, or is damaged: it holds no graph")
+    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+    if opset < OLDEST_OPSET:
+        raise UsageError(f"{path} uses opset {opset}; supported is {OLDEST_OPSET} and later")
+    return model.graph
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
