@@ -1,0 +1,143 @@
+"""A user's own images in one file, `npz:PATH`, as `numpy.savez` writes it.
+
+    np.savez("mine.npz", x_train=..., y_train=..., x_test=..., y_test=...)
+
+`x_test` and `y_test` alone suffice for certification, `x_train` and `y_train` for training.
+Images are uint8, or floats in [0, 1]; (n, h, w), (n, h, w, c) or (n, c, h, w). Optional:
+`classes`, the names in label order, and `layout`, "NHWC" or "NCHW" where the shape does not tell.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from maar.data.dataset import Arrays, Info
+from maar.data.measure import check_labels, describe
+from maar.errors import RunError, UsageError, nearest
+
+_LAYOUTS = ("NHWC", "NCHW")
+_KEYS = ("x_train", "y_train", "x_test", "y_test", "classes", "layout")
+
+
+@dataclass(frozen=True, eq=False)
+class Npz:
+    """The data set in one .npz file."""
+
+    path: Path
+
+    @property
+    def info(self) -> Info:
+        """Shape, classes and sizes; the file is read."""
+        return describe(f"npz:{self.path}", *self._content)
+
+    def arrays(self) -> Arrays:
+        """The checked content of the file."""
+        return self._content[0]
+
+    @cached_property
+    def _content(self) -> tuple[Arrays, tuple[str, ...]]:
+        return _checked(self.path, _read(self.path))
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise UsageError(f"npz:{path} is not a file (accepted: npz:PATH of a .npz file)")
+    try:
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise RunError(f"{path} holds a single array: save all of them with numpy.savez")
+        with file:
+            for key in file:
+                if key not in _KEYS:
+                    raise RunError(
+                        f"{path} has an unknown key {key!r}{nearest(key, _KEYS)} "
+                        f"(accepted: {', '.join(_KEYS)})"
+                    )
+            return {key: file[key] for key in file}
+    except (zipfile.BadZipFile, zlib.error, EOFError):
+        raise RunError(f"{path} is damaged: not a whole .npz file") from None
+    except ValueError as error:
+        # numpy gives one exception type for both.
+        objects = "Object arrays" in str(error)
+        reason = "holds Python objects, which are never unpickled" if objects else "is no .npz file"
+        raise RunError(f"{path} {reason}") from None
+
+
+def _checked(path: Path, content: dict[str, np.ndarray]) -> tuple[Arrays, tuple[str, ...]]:
+    splits = [split for split in ("train", "test") if f"x_{split}" in content]
+    if not splits:
+        raise RunError(f"{path} has neither x_train nor x_test")
+    layout = _layout(path, content)
+    names = _classes(path, content)
+    parts: dict[str, np.ndarray] = {}
+    for split in splits:
+        x, y = f"x_{split}", f"y_{split}"
+        if y not in content:
+            raise RunError(f"{path} has {x} but no {y}")
+        parts[x] = _images(f"{path}: {x}", content[x], layout)
+        parts[y] = check_labels(f"{path}: {y}", content[y], len(parts[x]), len(names) or None)
+    shape, dtype = parts[f"x_{splits[0]}"].shape[1:], parts[f"x_{splits[0]}"].dtype
+    for x in [f"x_{split}" for split in splits[1:]]:
+        if parts[x].shape[1:] != shape or parts[x].dtype != dtype:
+            raise RunError(
+                f"{path}: x_train is {dtype} of shape {shape}, "
+                f"x_test is {parts[x].dtype} of shape {parts[x].shape[1:]}"
+            )
+    for split in {"train", "test"} - set(splits):
+        parts[f"x_{split}"] = np.empty((0, *shape), dtype)
+        parts[f"y_{split}"] = np.empty(0, np.int64)
+    if not names:
+        highest = max(int(parts[f"y_{split}"].max()) for split in splits)
+        names = tuple(map(str, range(highest + 1)))
+    return Arrays(**parts), names
+
+
+def _images(where: str, x: np.ndarray, layout: str | None) -> np.ndarray:
+    if x.ndim not in (3, 4) or 0 in x.shape:
+        raise RunError(
+            f"{where} has shape {x.shape} (accepted: (n, h, w), (n, h, w, c) or (n, c, h, w))"
+        )
+    if x.dtype != np.uint8:
+        if x.dtype.kind != "f":
+            raise RunError(f"{where} is of type {x.dtype} (accepted: uint8, or floats in [0, 1])")
+        low, high = x.min(), x.max()
+        if not (low >= 0 and high <= 1):
+            what = "NaN" if np.isnan(low) else f"values from {low:g} to {high:g}"
+            raise RunError(f"{where} holds {what} (accepted: floats in [0, 1], or uint8)")
+        x = x.astype(np.float32)
+    if x.ndim == 3:
+        return np.ascontiguousarray(x[:, None])
+    if layout is None:
+        first, last = x.shape[1] in (1, 3), x.shape[3] in (1, 3)
+        if first == last:
+            raise RunError(
+                f"{where} has shape {x.shape}, which does not tell where the channels are: "
+                f"add layout={_LAYOUTS[0]!r} or layout={_LAYOUTS[1]!r} to numpy.savez"
+            )
+        layout = "NCHW" if first else "NHWC"
+    return np.ascontiguousarray(x if layout == "NCHW" else x.transpose(0, 3, 1, 2))
+
+
+def _layout(path: Path, content: dict[str, np.ndarray]) -> str | None:
+    if "layout" not in content:
+        return None
+    layout = str(content["layout"])
+    if layout not in _LAYOUTS:
+        raise RunError(f"{path}: layout is {layout!r} (accepted: {', '.join(_LAYOUTS)})")
+    return layout
+
+
+def _classes(path: Path, content: dict[str, np.ndarray]) -> tuple[str, ...]:
+    if "classes" not in content:
+        return ()
+    names = content["classes"]
+    distinct = set(names.ravel().tolist())
+    if names.dtype.kind != "U" or not 2 <= len(distinct) == names.size == len(names):
+        raise RunError(f"{path}: classes must be a list of two or more different names")
+    return tuple(names.tolist())
