@@ -1,0 +1,13 @@
+"""Training methods by name. A method is one file here, one line in `METHODS`, one test row."""
+
+from __future__ import annotations
+
+from maar.registry import Registry
+
+METHODS = Registry(
+    "method",
+    {
+        "standard": "maar.methods.standard:Standard",
+        "pgd": "maar.methods.pgd:PGDTraining",
+    },
+)

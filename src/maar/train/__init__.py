@@ -1,0 +1,1 @@
+"""Training: the run's folder, checkpoints, and one loop for every method."""

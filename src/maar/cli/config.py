@@ -1,0 +1,51 @@
+"""`maar config show CONFIG [flags]`: the whole effective configuration as TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from maar.errors import UsageError, nearest
+
+DESCRIPTION = """Print the whole effective configuration as TOML, every default written out, with
+its hash. Fed back (`maar train FILE.toml`) it is the same experiment and has the same hash."""
+
+ACTIONS = ("show", "recipes")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    action, rest = (argv[0], argv[1:]) if argv else ("", [])
+    if action in ("", "-h", "--help"):
+        print(
+            "usage: maar config show CONFIG [flags]   print the effective configuration as TOML\n"
+            "       maar config recipes               list the shipped configurations"
+        )
+        return 0 if action else 2
+    if action == "recipes":
+        return _recipes()
+    if action != "show":
+        raise UsageError(
+            f"unknown action {action!r}{nearest(action, ACTIONS)} (accepted: {', '.join(ACTIONS)})"
+        )
+    from maar.config import to_toml
+    from maar.config.flags import parse_command
+
+    config, _ = parse_command(rest, prog="maar config show", description=DESCRIPTION)
+    print(to_toml(config), end="")
+    return 0
+
+
+def _recipes() -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from maar.config.load import find, recipes
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("recipe", no_wrap=True)
+    table.add_column("what it does")
+    for name in recipes():
+        first = find(name).read_text().partition("\n")[0]
+        table.add_row(name, first.lstrip("# "))
+    Console().print(table)
+    return 0

@@ -1,0 +1,47 @@
+"""`maar train CONFIG [flags]`: train, or continue a run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from maar.config.flags import Extra, parse_command
+
+DESCRIPTION = """Train a network. CONFIG is a shipped recipe (such as `demo`), a TOML file, or the
+folder of a run; every setting in it can be given as a flag. The flags below are those of the
+chosen method: see `maar methods` for the others."""
+
+EXTRAS = (
+    Extra("resume", "continue the run where it was stopped, exactly; start it if it is not there"),
+    Extra("runs", "folder that holds the runs", default="runs"),
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    config, own = parse_command(argv, prog="maar train", description=DESCRIPTION, extras=EXTRAS)
+    from maar.train.display import make_display, number
+    from maar.train.run import refuse_existing
+    from maar.train.status import is_run, status
+    from maar.train.trainer import train
+
+    resume, given = own["resume"], Path(own["config"])
+    # A run's folder may have been renamed or moved: it is the one that is continued.
+    path = given if resume and is_run(given) else Path(own["runs"]) / config.name
+    refuse_existing(path, resume=resume)
+    finished = status(path).result if is_run(path) else {}
+    if finished:
+        print(f"{path} is already finished", end="")
+    quoted = shlex.quote(str(path))
+    try:
+        result = train(config, path, resume=resume, display=make_display())
+    except KeyboardInterrupt:
+        there = f"; continue with: maar train {quoted} --resume" if is_run(path) else ""
+        print(f"maar: interrupted{there}", file=sys.stderr)
+        return 130
+    numbers = ", ".join(f"test {name} {number(name, x)}" for name, x in result["test"].items())
+    print(f"{'' if finished else path}: {numbers}" if numbers else "")
+    print(f"next: maar certify {quoted}")
+    return 0

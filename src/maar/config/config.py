@@ -1,0 +1,68 @@
+"""The settings of a run and their defaults. The string under a field is its help text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from maar.config.names import check_augment, check_data, check_device, check_name, check_network
+from maar.eps import Eps
+from maar.methods import METHODS
+from maar.methods.base import Method
+from maar.settings import AboveZero, Check, Count, NonNegative, Positive, Range, Settings
+
+
+@dataclass(frozen=True)
+class TrainConfig(Settings):
+    """How the weights move: optimiser, batches, learning rate."""
+
+    epochs: Positive = 20
+    """epochs of each stage"""
+    batch: Positive = 128
+    """images per step; an epoch's last images that do not fill a batch wait for the next epoch"""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """adam, or sgd with momentum"""
+    lr: AboveZero = 1e-3
+    """learning rate at its highest"""
+    lr_schedule: Literal["constant", "steps", "one_cycle"] = "one_cycle"
+    """how the learning rate runs within a stage; steps: times lr_decay at lr_decay_epochs"""
+    lr_decay: AboveZero = 0.2
+    """factor on the learning rate at each of lr_decay_epochs (lr_schedule = steps)"""
+    lr_decay_epochs: tuple[Positive, ...] = ()
+    """epochs of a stage at which the learning rate falls (lr_schedule = steps)"""
+    momentum: Annotated[float, Range(low=0, high=1)] = 0.9
+    """of sgd"""
+    weight_decay: NonNegative = 0.0
+    """L2 penalty, as the optimiser applies it"""
+    clip: NonNegative = 0.0
+    """largest L2 norm of the gradient; 0: no limit"""
+    augment: Annotated[str, Check(check_augment)] = "auto"
+    """random changes to the images: none, crop_flip; auto: what is customary for the data set"""
+    checkpoint_every: Positive = 1
+    """epochs between checkpoints; a stopped run repeats at most these"""
+
+
+@dataclass(frozen=True)
+class Config(Settings):
+    """Everything that determines a run, and three things (name, threads, device) that do not."""
+
+    name: Annotated[str, Check(check_name)] = ""
+    """folder of the run below runs/; default: CONFIG's name, plus the hash if flags changed it"""
+    data: Annotated[str, Check(check_data)] = "mnist_mini"
+    """data set: see `maar data list`; your own: npz:PATH or folder:PATH"""
+    valid: Count = 0
+    """images taken out of the training set for validation, always the same ones"""
+    network: Annotated[str, Check(check_network)] = "convmed_2_2_100"
+    """see `maar networks`; your own: FILE.py:FUNCTION"""
+    eps: Eps = field(default_factory=lambda: Eps("0.1"))
+    """L-infinity radius on pixels in [0, 1], such as 0.1 or 2/255"""
+    seed: Count = 0
+    """of the weights, the order of the images, the attacks' starts"""
+    threads: Count = 0
+    """CPU threads; 0: one per physical core"""
+    device: Annotated[str, Check(check_device)] = "auto"
+    """cpu, cuda, cuda:1, ...; auto: cuda where there is one"""
+    method: Method = field(default_factory=lambda: METHODS["standard"]())
+    """see `maar methods`"""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """optimiser, batches, learning rate"""

@@ -1,0 +1,108 @@
+"""What every training method is made of: `Stage`, `Batch` and `Method`.
+
+The trainer knows these three and nothing else about a method:
+
+    method.initialise(net, generator)            once, before the first step
+    for stage in method.stages(net, eps, train)  layers before stage.frozen do not move
+        for each step                            numbers from stage.eps and stage.schedules
+            total = sum(method.loss(batch).values())
+        after each epoch                         method.judge(batch) on the validation images
+
+A method is a frozen dataclass: its fields are its knobs, in TOML under `[method]` and on the
+command line. It holds no state, so that a stopped run can be continued exactly: what it must
+remember within a stage goes into `batch.memo` and must follow from the weights and the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from maar.eps import Eps
+from maar.methods.schedules import Schedule
+from maar.settings import Settings
+
+if TYPE_CHECKING:
+    from maar.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the training with one frozen prefix. A method may subclass it to carry more."""
+
+    name: str
+    """What is attacked or bounded here, for people: "input", "relu 1"."""
+    epochs: int
+    """How long it lasts."""
+    eps: Schedule
+    """The radius that the loss trains for, as a function of the epochs since the stage began."""
+    frozen: int = 0
+    """Layers net[:frozen] keep their weights and statistics; the region lies at their output."""
+    lr_scale: float = 1.0
+    """Factor on the configured learning rate."""
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    """Further numbers for the loss by name, such as kappa or the weight of a regulariser."""
+
+
+@dataclass(eq=False)
+class Batch:
+    """All that a loss may look at: images, network, and the numbers of this very step."""
+
+    net: nn.Sequential
+    """The whole network, frozen prefix included. In training mode within `Method.loss`."""
+    x: Tensor
+    """Images in [0, 1], augmented."""
+    y: Tensor
+    """Labels."""
+    eps: float
+    """The radius at this step; within `Method.judge` the configured one."""
+    stage: Stage
+    generator: torch.Generator
+    """The only source of chance: it belongs to this step and gives the same after a resume."""
+    at: Mapping[str, float] = field(default_factory=dict)
+    """Values of `stage.schedules` at this step."""
+    index: Tensor | None = None
+    """Which training images these are; None within `Method.judge`."""
+    memo: dict[str, Any] = field(default_factory=dict)
+    """Lives as long as the stage, empty after a resume: for what would be computed repeatedly."""
+    notes: dict[str, Tensor] = field(default_factory=dict)
+    """Numbers to show beside the loss terms; see `note`."""
+
+    def note(self, **values: Tensor) -> None:
+        """Record numbers for the metrics; their means over the images and steps are shown."""
+        for name, value in values.items():
+            self.notes[name] = value.detach().float().mean()
+
+
+@dataclass(frozen=True)
+class Method(Settings):
+    """A way to train. Subclasses fill in the class variables and `loss`."""
+
+    name: ClassVar[str]
+    """As in the registry, on the command line and in TOML; also the file's name."""
+    paper: ClassVar[str]
+    year: ClassVar[int]
+    idea: ClassVar[str]
+    """One line for `maar methods`."""
+    score: ClassVar[str] = "accuracy"
+    """Which of the numbers of `judge` is to be highest in the best checkpoint of a stage."""
+
+    def initialise(self, net: nn.Sequential, generator: torch.Generator) -> None:
+        """Change the fresh weights before the first step, where a method asks for its own."""
+
+    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
+        """The stages in their order. The trainer divides each into epochs and steps."""
+        raise NotImplementedError
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """Named terms, each a scalar; the trainer descends on their sum."""
+        raise NotImplementedError
+
+    def judge(self, batch: Batch) -> dict[str, Tensor]:
+        """Named results per image (1 good, 0 bad) in evaluation mode, for validation and test."""
+        with torch.no_grad():
+            return {"accuracy": batch.net(batch.x).argmax(1) == batch.y}

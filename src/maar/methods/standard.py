@@ -1,0 +1,34 @@
+"""Standard training: CE(z(x), y). No robustness, the accuracy to compare with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from maar.eps import Eps
+from maar.methods.base import Batch, Method, Stage
+from maar.methods.schedules import Constant
+
+if TYPE_CHECKING:
+    from maar.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Standard(Method):
+    """Cross-entropy on the images as they are."""
+
+    name: ClassVar[str] = "standard"
+    paper: ClassVar[str] = "-"
+    year: ClassVar[int] = 1986
+    idea: ClassVar[str] = "cross-entropy on the images as they are"
+
+    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
+        return [Stage("images", train.epochs, eps=Constant(0.0))]
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        z = batch.net(batch.x)
+        batch.note(accuracy=z.argmax(1) == batch.y)
+        return {"cross_entropy": F.cross_entropy(z, batch.y)}

@@ -1,0 +1,40 @@
+"""Judge a network on a split: the method's own numbers, averaged over the images."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from maar.config import Config
+from maar.data import DataSet
+from maar.methods.base import Batch, Stage
+from maar.train.seeds import generator
+
+BATCH = 500
+
+
+def evaluate(
+    config: Config, net: nn.Sequential, data: DataSet, split: str, stage: Stage
+) -> dict[str, float]:
+    """Mean over the images of each result of `method.judge`, the network in evaluation mode.
+
+    The chance in it depends on the seed and the image only: curves over epochs are comparable.
+    """
+    was_training = [module.training for module in net.modules()]
+    net.eval()
+    sums: dict[str, float] = {}
+    size = data.size(split)
+    for start in range(0, size, BATCH):
+        part = slice(start, start + BATCH)
+        batch = Batch(
+            net=net,
+            x=data.images(split, part),
+            y=data.labels(split, part),
+            eps=float(config.eps),
+            stage=stage,
+            generator=generator(config.seed, "judge", split, start),
+        )
+        for name, good in config.method.judge(batch).items():
+            sums[name] = sums.get(name, 0.0) + float(good.double().sum())
+    for module, training in zip(net.modules(), was_training, strict=True):
+        module.training = training
+    return {name: total / size for name, total in sums.items()}

@@ -1,0 +1,251 @@
+"""The folder of a run: made once, written atomically, continued exactly.
+
+config.toml        the whole effective configuration, its hash in the first line
+env.json           versions, commit, threads, device, CPU; a list of the resumes
+metrics.jsonl      one line per epoch
+log.txt            what was said on the screen, with the time
+checkpoints/       the last two positions, and weights after each stage (last, best)
+model.safetensors  the weights at the end, with the network's name and shape in the header
+result.json        test results; it exists when the run is finished
+network.py, .onnx  a copy of the user's own network, where there is one
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+import maar
+from maar.errors import RunError, UsageError
+from maar.files import locked, write_text
+from maar.train import checkpoint
+from maar.train.checkpoint import Position
+from maar.train.status import LOCK, is_run, status
+
+if TYPE_CHECKING:
+    from maar.config import Config
+    from maar.data import Info
+
+
+class Run:
+    """A run's folder, locked by this process."""
+
+    def __init__(self, path: Path, config: Config, *, resumed: bool) -> None:
+        self.path = path
+        self.config = config
+        self.resumed = resumed
+        self.checkpoints = path / "checkpoints"
+
+    def begin(self, environment: dict[str, Any]) -> None:
+        """Write what describes the run; for a resumed one, note the resume."""
+        from maar.config import to_toml
+
+        env_path = self.path / "env.json"
+        if self.resumed and env_path.is_file():
+            first: dict[str, Any] = {}
+            with contextlib.suppress(ValueError):  # damaged: what is known from now on is kept
+                first = json.loads(env_path.read_text())
+            environment = {**first, "resumed": [*first.get("resumed", []), environment]}
+        write_text(env_path, json.dumps(environment, indent=1) + "\n")
+        if self.resumed:
+            return
+        own = _own_network(self.config.network)
+        if own:
+            shutil.copyfile(own, self.path / f"network{own.suffix}")
+        # Last: a folder is a run from here on.
+        write_text(self.path / "config.toml", to_toml(self.config))
+
+    @property
+    def network(self) -> str:
+        """The name to build the network by: of the copy, where it is the user's own."""
+        return _network_name(self.path, self.config.network)
+
+    def log(self, line: str) -> None:
+        """Append a line to log.txt."""
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+        with open(self.path / "log.txt", "a") as file:
+            file.write(f"{now} {line}\n")
+
+    def add_metrics(self, record: dict[str, Any]) -> int:
+        """Append a line to metrics.jsonl; returns the length of the file for the checkpoint."""
+        with open(self.path / "metrics.jsonl", "ab") as file:
+            file.write(json.dumps(record).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def restore(self) -> tuple[Position, dict[str, Tensor], dict[str, Tensor], list[str]] | None:
+        """The newest checkpoint that is whole, and what was wrong with newer ones; None if none.
+
+        metrics.jsonl is cut back to that point: later lines will be written again, the same.
+        """
+        problems: list[str] = []
+        for path in checkpoint.numbers(self.checkpoints):
+            try:
+                position, weights, optimizer_state = checkpoint.load(path)
+                self._cut_metrics(position.metrics_bytes)
+            except RunError as error:
+                problems.append(str(error))
+                continue
+            return position, weights, optimizer_state, problems
+        if problems:
+            raise RunError(
+                f"{problems[0]}, and there is no older checkpoint to go back to; "
+                f"delete {self.checkpoints} to train from the start"
+            )
+        self._cut_metrics(0)
+        return None
+
+    def _cut_metrics(self, length: int) -> None:
+        path = self.path / "metrics.jsonl"
+        there = path.stat().st_size if path.exists() else 0
+        if there < length:
+            raise RunError(f"{path} is shorter than its checkpoint says")
+        if there > length:
+            os.truncate(path, length)
+
+    def save_weights(self, name: str, net: nn.Module, info: Info) -> Path:
+        """Write weights that `load_network` can read without the data set."""
+        from maar.config import config_hash
+
+        facts = {
+            "version": maar.__version__,
+            "network": self.config.network,
+            "data": info.name,
+            "shape": list(info.shape),
+            "classes": info.n_classes,
+            "mean": list(info.mean),
+            "std": list(info.std),
+            "config_hash": config_hash(self.config),
+        }
+        path = _weights_path(self.path, name)
+        # One key only: safetensors writes several in no fixed order, and equal weights are to be
+        # equal files.
+        checkpoint.save_weights(path, net, {"maar": json.dumps(facts)})
+        return path
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write the result: the run is finished from here on."""
+        write_text(self.path / "result.json", json.dumps(result, indent=1) + "\n")
+
+
+def refuse_existing(path: Path, *, resume: bool) -> None:
+    """Never overwrite: a folder that is a run needs `resume`, any other must be empty."""
+    if is_run(path):
+        if not resume:
+            there = status(path)
+            epochs = f" after {there.epochs} epochs" if there.state == "interrupted" else ""
+            raise UsageError(
+                f"{path} exists ({there.state}{epochs}): "
+                f"continue it with --resume, or give this run another --name"
+            )
+    elif path.exists() and (not path.is_dir() or any(e.name != LOCK for e in path.iterdir())):
+        raise UsageError(f"{path} exists and is not a run: give this run another --name")
+
+
+@contextlib.contextmanager
+def open_run(path: Path, config: Config, *, resume: bool) -> Iterator[Run]:
+    """Lock the folder of a new or continued run; one that never began leaves no folder behind."""
+    refuse_existing(path, resume=resume)
+    made = not path.exists()
+    with locked(path / LOCK, wait=False):
+        try:
+            refuse_existing(path, resume=resume)  # again: now nobody else can change the answer
+            resumed = is_run(path)
+            if resumed:
+                config = _continued(path, config)
+            for leftover in path.glob("**/.*.part"):  # of a writer that was killed
+                leftover.unlink(missing_ok=True)
+            yield Run(path, config, resumed=resumed)
+        finally:
+            if made and not is_run(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _continued(path: Path, wanted: Config) -> Config:
+    """The stored configuration, with what may change between sessions taken from the new one."""
+    from maar.config import differing, load
+
+    stored = load(path)
+    changes = differing(stored, wanted)
+    if changes:
+        raise UsageError(
+            f"{path} was begun with another configuration and cannot be continued with this one "
+            f"({'; '.join(changes)}): give this run another --name"
+        )
+    return dataclasses.replace(
+        stored,
+        threads=wanted.threads or stored.threads,
+        device=stored.device if wanted.device == "auto" else wanted.device,
+        train=dataclasses.replace(stored.train, checkpoint_every=wanted.train.checkpoint_every),
+    )
+
+
+def load_network(path: str | Path, weights: str = "model") -> tuple[nn.Sequential, Config]:
+    """The trained network of a run, in evaluation mode, and its configuration.
+
+    `weights` is "model" (the end of the run), or a stage's "stage-1-last" or "stage-1-best".
+    Needs the run's folder only, not the data set.
+    """
+    from maar.config import load
+    from maar.networks import make
+
+    path = Path(path)
+    if not is_run(path):
+        raise UsageError(f"{path} is not a run: it has no config.toml")
+    config = load(path)
+    file = _weights_path(path, weights)
+    if not file.is_file():
+        if weights == "model":
+            raise RunError(
+                f"{path} is not finished: continue it with "
+                f"`maar train {shlex.quote(str(path))} --resume`"
+            )
+        there = sorted(p.stem for p in (path / "checkpoints").glob("stage-*.safetensors"))
+        raise UsageError(f"{path} has no weights {weights!r} (accepted: {', '.join(there)}, model)")
+    tensors, header = checkpoint.load_weights(file)
+    try:
+        facts = json.loads(header["maar"])
+        net = make(
+            _network_name(path, facts["network"]),
+            shape=tuple(facts["shape"]),
+            classes=facts["classes"],
+            mean=facts["mean"],
+            std=facts["std"],
+        )
+    except (KeyError, TypeError, ValueError):
+        raise RunError(f"{file} does not say which network it is of") from None
+    checkpoint.copy_into(net, tensors, str(file))
+    return net.eval(), config
+
+
+def _weights_path(path: Path, name: str) -> Path:
+    folder = path if name == "model" else path / "checkpoints"
+    return folder / f"{name}.safetensors"
+
+
+def _own_network(name: str) -> Path | None:
+    """The file of a user's own network, None for a registered one."""
+    for suffix in (".py", ".onnx"):
+        if f"{suffix}:" in name or name.endswith(suffix):
+            return Path(name.rpartition(":")[0] if f"{suffix}:" in name else name)
+    return None
+
+
+def _network_name(path: Path, name: str) -> str:
+    """A registered name as it is; a user's own network by its copy in the run's folder."""
+    own = _own_network(name)
+    if own is None:
+        return name
+    copy = path / f"network{own.suffix}"
+    return name.replace(str(own), str(copy), 1) if copy.is_file() else name

@@ -1,0 +1,263 @@
+"""The training loop, for every method alike.
+
+Everything random and everything scheduled is a pure function of the seed and the global step, and
+a checkpoint holds the weights and the optimiser. So a run that was killed anywhere and resumed
+ends with the same bits as one that was not (CPU, same number of threads).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from maar.config import Config, config_hash
+from maar.data import load as load_data
+from maar.data.augment import AUGMENTS
+from maar.errors import RunError, UsageError
+from maar.files import sha256_file
+from maar.methods.base import Batch
+from maar.networks import make
+from maar.train import checkpoint
+from maar.train.checkpoint import Position
+from maar.train.display import Display, epoch_line
+from maar.train.env import environment, resolve_device, resolve_threads
+from maar.train.evaluate import evaluate
+from maar.train.optim import lr_schedule, make_optimizer, optimizer_tensors, restore_optimizer
+from maar.train.plan import Epoch, Plan
+from maar.train.run import Run, open_run
+from maar.train.seeds import derive, generator
+from maar.train.status import status
+
+
+def train(
+    config: Config, path: str | Path, *, resume: bool = False, display: Display | None = None
+) -> dict[str, Any]:
+    """Train into the folder `path` and return the content of its result.json.
+
+    With `resume` a run that is there is continued, and one that is finished is left as it is.
+    """
+    display = display or Display()
+    threads_before = torch.get_num_threads()
+    try:
+        with open_run(Path(path), config, resume=resume) as run:
+            if run.resumed and (result := status(run.path).result):
+                return result
+            return Trainer(run, display).train()
+    finally:
+        display.close()
+        torch.set_num_threads(threads_before)
+
+
+class Trainer:
+    """One run in progress. It knows stages, batches and named loss terms, but no method."""
+
+    def __init__(self, run: Run, display: Display) -> None:
+        device = resolve_device(run.config.device)
+        threads = resolve_threads(run.config.threads)
+        torch.set_num_threads(threads)
+        run.config = dataclasses.replace(run.config, threads=threads, device=str(device))
+        self.run, self.config, self.display = run, run.config, display
+        self.method, self.seed = self.config.method, self.config.seed
+        self.data = load_data(self.config.data, valid=self.config.valid).to(device)
+        chosen = self.config.train.augment
+        self.augment = AUGMENTS[self.data.info.augment if chosen == "auto" else chosen]
+        self.net = self._fresh_network(device)
+        self.plan = self._plan()
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.memo: dict[str, Any] = {}
+        self.best_score: float | None = None
+        run.begin(environment(self.seed, threads, device))
+
+    def _fresh_network(self, device: torch.device) -> nn.Sequential:
+        info = self.data.info
+        net = make(
+            self.run.network,
+            shape=info.shape,
+            classes=info.n_classes,
+            mean=info.mean,
+            std=info.std,
+            seed=derive(self.seed, "network"),
+        )
+        self.method.initialise(net, generator(self.seed, "initialise"))
+        return net.to(device)
+
+    def _plan(self) -> Plan:
+        size, batch = self.data.size("train"), self.config.train.batch
+        if size < batch:
+            raise UsageError(f"batch = {batch} is more than the {size} training images")
+        stages = self.method.stages(self.net, self.config.eps, self.config.train)
+        return Plan(stages, steps_per_epoch=size // batch)
+
+    def train(self) -> dict[str, Any]:
+        """Every epoch that is still to be done, then the test."""
+        done, optimizer_state = self._restore()
+        self.display.begin(self.config, self.plan, self.net, self.data.size("train"), done)
+        for epoch in self.plan.epochs[done:]:
+            stage = self.plan.stages[epoch.stage]
+            if epoch.in_stage == 0:
+                self._begin_stage(epoch)
+            elif self.optimizer is None:  # resumed in the middle of a stage
+                best_score = self.best_score
+                restore_optimizer(self._begin_stage(epoch), optimizer_state)
+                self.best_score = best_score
+            record = self._epoch(epoch)
+            self._keep_best(epoch, record)
+            metrics_bytes = self.run.add_metrics(record)
+            last = epoch.in_stage + 1 == stage.epochs
+            if last:
+                self._save_weights(f"stage-{epoch.stage + 1}-last")
+            if last or (epoch.in_stage + 1) % self.config.train.checkpoint_every == 0:
+                self._checkpoint(epoch, metrics_bytes)
+            self.run.log(epoch_line(record, self.plan))
+            self.display.epoch(record)
+        return self._finish()
+
+    def _begin_stage(self, epoch: Epoch) -> torch.optim.Optimizer:
+        """Freeze the prefix, and start with a fresh optimiser, memo and best score."""
+        frozen = self.plan.stages[epoch.stage].frozen
+        self.net.train()
+        for index, layer in enumerate(self.net):
+            layer.train(index >= frozen)  # a frozen BatchNorm keeps its statistics too
+            layer.requires_grad_(index >= frozen)
+        weights = [p for p in self.net.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(self.config.train, weights)
+        self.memo, self.best_score = {}, None
+        return self.optimizer
+
+    def _epoch(self, epoch: Epoch) -> dict[str, Any]:
+        """One pass over the images in a fresh order; returns the line for metrics.jsonl."""
+        began = time.perf_counter()
+        steps, batch = self.plan.steps_per_epoch, self.config.train.batch
+        order = torch.randperm(
+            self.data.size("train"), generator=generator(self.seed, "order", epoch.number)
+        )
+        sums: dict[str, float] = {}
+        numbers: dict[str, float] = {}
+        for i in range(steps):
+            index = order[i * batch : (i + 1) * batch]
+            numbers, shown = self._step(epoch, epoch.number * steps + i, index)
+            for name, value in shown.items():
+                sums[name] = sums.get(name, 0.0) + value
+            self.display.step(epoch, i + 1, {name: sum_ / (i + 1) for name, sum_ in sums.items()})
+        stage = self.plan.stages[epoch.stage]
+        record: dict[str, Any] = {
+            "stage": epoch.stage + 1,
+            "epoch": epoch.in_stage + 1,
+            "step": (epoch.number + 1) * steps,
+            **numbers,
+            "train": {name: sum_ / steps for name, sum_ in sums.items()},
+        }
+        if self.data.size("valid"):
+            record["valid"] = evaluate(self.config, self.net, self.data, "valid", stage)
+        record["seconds"] = round(time.perf_counter() - began, 3)
+        return record
+
+    def _step(
+        self, epoch: Epoch, step: int, index: Tensor
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """One step of the optimiser; returns the scheduled numbers, and loss terms and notes."""
+        assert self.optimizer is not None
+        stage, train = self.plan.stages[epoch.stage], self.config.train
+        t = self.plan.since_stage(step)
+        numbers = {"lr": lr_schedule(train, stage)(t), "eps": stage.eps(t)}
+        at = {name: schedule(t) for name, schedule in stage.schedules.items()}
+        index = index.to(self.data.y_train.device)
+        x = self.data.images("train", index)
+        batch = Batch(
+            net=self.net,
+            x=self.augment(x, generator(self.seed, "augment", step)),
+            y=self.data.labels("train", index),
+            eps=numbers["eps"],
+            stage=stage,
+            generator=generator(self.seed, "loss", step),
+            at=at,
+            index=index,
+            memo=self.memo,
+        )
+        terms = self.method.loss(batch)
+        total = torch.stack(list(terms.values())).sum()
+        shown = {"loss": total, **terms, **batch.notes}
+        shown = {name: float(value.detach()) for name, value in shown.items()}
+        if not math.isfinite(shown["loss"]):
+            listed = ", ".join(f"{name} {value:g}" for name, value in shown.items())
+            raise RunError(
+                f"the loss is not finite in stage {epoch.stage + 1}, epoch {epoch.in_stage + 1}, "
+                f"step {step} ({listed}): try a lower --lr or a --clip"
+            )
+        for group in self.optimizer.param_groups:
+            group["lr"] = numbers["lr"]
+        self.optimizer.zero_grad()
+        total.backward()
+        if train.clip:
+            nn.utils.clip_grad_norm_(self.net.parameters(), train.clip)
+        self.optimizer.step()
+        return {**numbers, **at}, shown
+
+    def _restore(self) -> tuple[int, dict[str, Tensor]]:
+        """Put the newest whole checkpoint into the network; returns (epochs done, optimiser)."""
+        found = self.run.restore() if self.run.resumed else None
+        if found is None:
+            return 0, {}
+        position, weights, optimizer_state, problems = found
+        for problem in problems:
+            line = f"{problem}; going back to the checkpoint after epoch {position.epochs}"
+            self.run.log(line)
+            self.display.warn(line)
+        if position.data_sha256 != self.data.sha256:
+            raise RunError(f"{self.run.path} was begun with other images: {self.data.name} changed")
+        checkpoint.copy_into(self.net, weights, f"the checkpoint in {self.run.checkpoints}")
+        self.best_score = position.best_score
+        return position.epochs, optimizer_state
+
+    def _checkpoint(self, epoch: Epoch, metrics_bytes: int) -> None:
+        assert self.optimizer is not None
+        position = Position(
+            epochs=epoch.number + 1,
+            step=(epoch.number + 1) * self.plan.steps_per_epoch,
+            metrics_bytes=metrics_bytes,
+            data_sha256=self.data.sha256,
+            best_score=self.best_score,
+        )
+        state = optimizer_tensors(self.optimizer)
+        checkpoint.save(self.run.checkpoints, position, self.net, state)
+
+    def _keep_best(self, epoch: Epoch, record: dict[str, Any]) -> None:
+        score = record.get("valid", {}).get(self.method.score)
+        if score is not None and (self.best_score is None or score > self.best_score):
+            self.best_score = score
+            self._save_weights(f"stage-{epoch.stage + 1}-best")
+
+    def _save_weights(self, name: str) -> Path:
+        return self.run.save_weights(name, self.net, self.data.info)
+
+    def _finish(self) -> dict[str, Any]:
+        path = self._save_weights("model")
+        last = self.plan.stages[-1]
+        there = status(self.run.path)
+        result: dict[str, Any] = {
+            "epochs": len(self.plan.epochs),
+            "steps": self.plan.steps,
+            "train": there.last.get("train", {}),
+            "valid": there.last.get("valid", {}),
+            "test": {},
+            "config_hash": config_hash(self.config),
+            "data_sha256": self.data.sha256,
+            "model_sha256": sha256_file(path),
+        }
+        if self.data.size("test"):
+            self.display.note("testing")
+            result["test"] = evaluate(self.config, self.net, self.data, "test", last)
+        result["seconds"] = round(there.seconds, 3)
+        result["finished"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self.run.finish(result)
+        self.run.log(
+            f"finished: {', '.join(f'test {k} {v:.4f}' for k, v in result['test'].items())}"
+        )
+        return result
