@@ -1,0 +1,138 @@
+"""CROWN: linear bounds carried backwards (Zhang et al. 2018; DeepPoly, Singh et al. 2019).
+
+To bound a . relu(v) from below, a positive coefficient takes the line below the ReLU and a
+negative one the line above. The bounds on the ReLUs' inputs come from CROWN itself, only
+for neurons that interval bounds leave undecided, or from intervals alone (CROWN-IBP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from maar.bounds.backward import Backward
+from maar.bounds.bound import Box, Enclosure, Pair, as_graph
+from maar.bounds.graph import Graph, one_affine
+from maar.bounds.interval import Boxes, output
+from maar.bounds.relax import lower_slope, upper_line
+from maar.bounds.rows import Rows, neurons
+
+# Gives the lower slopes of ReLU number k for the rows at hand, [R or N, *shape] (alpha-CROWN's
+# hook); None means CROWN's own choice.
+Slopes = Callable[[int, Rows], Tensor | None]
+
+
+@dataclass(frozen=True)
+class Crown:
+    """Backward linear bounds.
+
+    `intermediate`: how the ReLUs' inputs are bounded: "crown", or "interval" for CROWN-IBP.
+    `upper`: also bound the outputs from above, at twice the cost; else ub is the interval's.
+    `budget`: bytes that the coefficients of one backward pass may take.
+    """
+
+    name: ClassVar[str] = "crown"
+    sound: ClassVar[bool] = True
+    intermediate: Literal["crown", "interval"] = "crown"
+    rounding: bool = False
+    upper: bool = True
+    budget: int = 1 << 30
+
+    def __call__(
+        self,
+        net: nn.Module | Graph,
+        box: Box,
+        C: Tensor | None = None,
+        known: Sequence[Pair | None] | None = None,
+    ) -> Enclosure:
+        """See `Bound`. Differentiable in the weights and the box."""
+        graph = as_graph(net, box)
+        boxes = Boxes.start(graph, box, self.rounding)
+        for k, i in enumerate(graph.relus):
+            value = graph.nodes[i].inputs[0]
+            boxes.advance(i)
+            boxes.refine(value, known[k] if known else None)
+            if self.intermediate == "crown" and not one_affine(graph, value):
+                self._bound_unstable(boxes, value)
+        lb, ub = output(boxes, C)
+        rows = specification(graph, C, len(lb), lb)
+        value = len(graph.nodes)
+        better = self._lower(boxes, value, rows).view_as(lb)
+        lb = torch.maximum(lb, better)
+        if self.upper:
+            better = -self._lower(boxes, value, -rows).view_as(ub)
+            ub = torch.minimum(ub, better)
+        return Enclosure(lb, ub, boxes.pre())
+
+    def _bound_unstable(self, boxes: Boxes, value: int) -> None:
+        """Tighten a ReLU's input where its interval leaves the sign open."""
+        lb, ub = boxes.lb[value].flatten(1), boxes.ub[value].flatten(1)
+        image, index = ((lb < 0) & (ub > 0)).nonzero(as_tuple=True)
+        if not len(index):
+            return
+        shape = boxes.graph.shapes[value]
+        rows = neurons(shape, index, None if len(lb) == 1 else image, lb.dtype)
+        low = self._lower(boxes, value, rows)
+        high = -self._lower(boxes, value, -rows)
+        old_lb, old_ub = boxes.lb[value], boxes.ub[value]
+        lb = lb.index_put((image, index), torch.maximum(lb[image, index], low))
+        ub = ub.index_put((image, index), torch.minimum(ub[image, index], high))
+        boxes.lb[value], boxes.ub[value] = lb.view_as(old_lb), ub.view_as(old_ub)
+
+    def _lower(self, boxes: Boxes, value: int, rows: Rows) -> Tensor:
+        """Lower bounds of the rows, in pieces that keep within the memory budget."""
+        widest = max(shape.numel() for shape in boxes.graph.shapes[: value + 1])
+        # A layer's coefficients, their copy for the layer below, and the looked-up slopes.
+        each = 4 * widest * rows.A.element_size()
+        step = max(1, self.budget // each)
+        pieces = [
+            lower(boxes, value, _piece(rows, start, start + step))
+            for start in range(0, len(rows), step)
+        ]
+        return torch.cat(pieces) if len(pieces) != 1 else pieces[0]
+
+
+def _piece(rows: Rows, start: int, stop: int) -> Rows:
+    if start == 0 and stop >= len(rows):
+        return rows
+    image = None if rows.image is None else rows.image[start:stop]
+    corner = None if rows.corner is None else rows.corner[start:stop]
+    return Rows(rows.A[start:stop], image, corner, rows.unit)
+
+
+def specification(graph: Graph, C: Tensor | None, batch: int, like: Tensor) -> Rows:
+    """The rows of C (or one row per output) over the network's last value, image by image."""
+    shape = graph.shapes[-1]
+    count = shape.numel()
+    if C is None:
+        C = torch.eye(count, device=like.device).expand(batch, count, count)
+    A = C.to(like).reshape(-1, *shape)
+    image = torch.arange(batch, device=like.device).repeat_interleave(C.shape[1])
+    return Rows(A, None if batch == 1 else image)
+
+
+def lower(boxes: Boxes, value: int, rows: Rows, slopes: Slopes | None = None) -> Tensor:
+    """Lower bounds of rows over `value`, [R]; all ReLU inputs below it must have their boxes."""
+    order = {i: k for k, i in enumerate(boxes.graph.relus)}
+
+    def relu(run: Backward, i: int, rows: Rows) -> Rows:
+        source = boxes.graph.nodes[i].inputs[0]
+        lb, ub = boxes.lb[source], boxes.ub[source]
+        above, intercept = upper_line(lb, ub)
+        below = slopes(order[i], rows) if slopes else None
+        if below is None:
+            below = rows.look_up(lower_slope(lb, ub))
+        negative = rows.A.clamp(max=0)
+        run.constant = run.constant + rows.with_A(negative).dot(intercept)
+        A = rows.A.clamp(min=0) * below + negative * rows.look_up(above)
+        return rows.with_A(A)
+
+    run = Backward(boxes, relu)
+    at_input = run.run(value, rows)
+    assert at_input is not None
+    middle, reach = run.concretise(at_input)
+    return middle - reach

@@ -1,0 +1,234 @@
+"""Interval bounds: a box through the network, layer by layer (Gowal et al. 2018).
+
+The pass also notes, per affine layer, how large the sums that are formed there can get in
+absolute value (`size`); every domain takes its rounding error from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from maar.bounds.affine import conv_of, per_channel, scale_of
+from maar.bounds.bound import Box, Enclosure, Pair, as_graph, intersect
+from maar.bounds.graph import Add, Graph
+from maar.bounds.rounding import gamma, outward
+from maar.networks.layers import Normalize
+
+# Roundings beside the sum itself: centre, radius, bias, slope, intercept, final subtraction.
+EXTRA = 16
+
+
+@dataclass
+class Boxes:
+    """The box of each value so far; `size[i]` bounds |W| |h| + |b| at node i's output."""
+
+    graph: Graph
+    rounding: bool
+    lb: list[Tensor] = field(default_factory=list)
+    ub: list[Tensor] = field(default_factory=list)
+    size: list[Tensor | None] = field(default_factory=list)
+
+    @staticmethod
+    def start(graph: Graph, box: Box, rounding: bool) -> Boxes:
+        """The input box, rounded outwards to the dtype of the weights."""
+        boxes = Boxes(graph, rounding)
+        lb, ub = box.lb, box.ub
+        if rounding:
+            lb, ub = outward(lb, ub, graph.dtype)
+        boxes.lb.append(lb.to(graph.dtype))
+        boxes.ub.append(ub.to(graph.dtype))
+        return boxes
+
+    def advance(self, stop: int) -> None:
+        """Run nodes up to, not including, node `stop`."""
+        for i in range(len(self.size), stop):
+            node = self.graph.nodes[i]
+            lb, ub, size = RULES[type(node.op)](self, i)
+            self.lb.append(lb)
+            self.ub.append(ub)
+            self.size.append(size)
+
+    def refine(self, value: int, pair: Pair | None) -> None:
+        """Intersect a value's box with bounds found elsewhere."""
+        self.lb[value], self.ub[value] = intersect((self.lb[value], self.ub[value]), pair)
+
+    def pre(self) -> tuple[Pair, ...]:
+        """The bounds on each ReLU's input passed so far."""
+        values = (self.graph.nodes[i].inputs[0] for i in self.graph.relus if i < len(self.size))
+        return tuple((self.lb[v], self.ub[v]) for v in values)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The cheapest bound. `rounding=True` makes it hold for the real-number network."""
+
+    name: ClassVar[str] = "interval"
+    sound: ClassVar[bool] = True
+    rounding: bool = False
+
+    def __call__(
+        self,
+        net: nn.Module | Graph,
+        box: Box,
+        C: Tensor | None = None,
+        known: Sequence[Pair | None] | None = None,
+    ) -> Enclosure:
+        """See `Bound`. Differentiable in the weights and in the box."""
+        graph = as_graph(net, box)
+        boxes = Boxes.start(graph, box, self.rounding)
+        for k, i in enumerate(graph.relus):
+            boxes.advance(i)
+            boxes.refine(graph.nodes[i].inputs[0], known[k] if known else None)
+        lb, ub = output(boxes, C)
+        return Enclosure(lb, ub, boxes.pre())
+
+
+def output(boxes: Boxes, C: Tensor | None) -> Pair:
+    """Finish the pass and bound C f(x), with C multiplied into a last Linear layer."""
+    graph, last = boxes.graph, len(boxes.graph.nodes) - 1
+    op = graph.nodes[last].op
+    boxes.advance(last + 1)
+    if C is None or not isinstance(op, nn.Linear):
+        lb, ub = boxes.lb[-1].flatten(1), boxes.ub[-1].flatten(1)
+        if C is None:
+            return lb, ub
+        weight, bias = C.to(lb), None
+    else:
+        value = graph.nodes[last].inputs[0]
+        lb, ub = boxes.lb[value], boxes.ub[value]
+        C = C.to(op.weight)
+        weight = C @ op.weight
+        bias = None if op.bias is None else C @ op.bias
+    centre, radius = ((lb + ub) / 2).unsqueeze(-1), ((ub - lb) / 2).unsqueeze(-1)
+    middle = (weight @ centre).squeeze(-1)
+    if bias is not None:
+        middle = middle + bias
+    reach = (weight.abs() @ radius).squeeze(-1)
+    if boxes.rounding:
+        assert C is not None
+        size = (centre.abs() + radius).squeeze(-1)
+        if isinstance(op, nn.Linear):
+            size = size @ op.weight.abs().T + (0 if op.bias is None else op.bias.abs())
+        terms = lb.shape[-1] + C.shape[-1] + EXTRA
+        total = (C.abs().to(size) @ size.unsqueeze(-1)).squeeze(-1)
+        reach = reach + gamma(terms, lb.dtype) * total + torch.finfo(lb.dtype).tiny
+    return middle - reach, middle + reach
+
+
+Out = tuple[Tensor, Tensor, Tensor | None]
+
+
+def _affine(
+    boxes: Boxes,
+    i: int,
+    apply: Callable[[Tensor], Tensor],
+    apply_abs: Callable[[Tensor], Tensor],
+    bias: Tensor | None,
+    terms: int,
+) -> Out:
+    """centre -> W centre + b, radius -> |W| radius; `terms` is the longest sum of products."""
+    value = boxes.graph.nodes[i].inputs[0]
+    lb, ub = boxes.lb[value], boxes.ub[value]
+    centre, radius = (lb + ub) / 2, (ub - lb) / 2
+    middle, reach = apply(centre), apply_abs(radius)
+    if not boxes.rounding:
+        return middle - reach, middle + reach, None
+    largest = torch.maximum(lb.abs(), ub.abs())
+    # Neurons that are always zero add nothing to a sum, not even rounding.
+    alive = int((largest > 0).flatten(1).sum(1).max())
+    size = apply_abs(largest) + torch.finfo(lb.dtype).tiny
+    if bias is not None:
+        size = size + per_channel(bias.abs(), middle.dim())
+    reach = reach + gamma(min(terms, alive) + EXTRA, lb.dtype) * size
+    return middle - reach, middle + reach, size
+
+
+def _conv(boxes: Boxes, i: int) -> Out:
+    node, graph = boxes.graph.nodes[i], boxes.graph
+    conv = conv_of(node.op, graph.shapes[node.inputs[0]][0])
+    weight = conv.weight.to(boxes.lb[0])
+    positive = graph.remember((i, "abs"), lambda: weight.abs())
+    return _affine(
+        boxes,
+        i,
+        lambda x: conv.forward(x, weight, conv.bias),
+        lambda x: conv.forward(x, positive),
+        conv.bias,
+        weight[0].numel(),
+    )
+
+
+def _linear(boxes: Boxes, i: int) -> Out:
+    op = boxes.graph.nodes[i].op
+    assert isinstance(op, nn.Linear)
+    positive = boxes.graph.remember((i, "abs"), lambda: op.weight.abs())
+    return _affine(
+        boxes,
+        i,
+        lambda x: nn.functional.linear(x, op.weight, op.bias),
+        lambda x: nn.functional.linear(x, positive),
+        op.bias,
+        op.weight.shape[1],
+    )
+
+
+def _scale(boxes: Boxes, i: int) -> Out:
+    node = boxes.graph.nodes[i]
+    scale, shift = scale_of(node.op)
+    rank = boxes.lb[node.inputs[0]].dim()
+    factor = per_channel(scale, rank)
+    return _affine(
+        boxes,
+        i,
+        lambda x: x * factor + per_channel(shift, rank),
+        lambda x: x * factor.abs(),
+        # mean * scale is formed on the way to the shift, and may be larger than it
+        shift.abs() + (scale * _mean(node.op)).abs(),
+        8,
+    )
+
+
+def _mean(op: nn.Module) -> Tensor:
+    mean = op.mean if isinstance(op, Normalize) else op.running_mean
+    assert isinstance(mean, Tensor)
+    return mean
+
+
+def _relu(boxes: Boxes, i: int) -> Out:
+    value = boxes.graph.nodes[i].inputs[0]
+    return boxes.lb[value].clamp(min=0), boxes.ub[value].clamp(min=0), None
+
+
+def _flatten(boxes: Boxes, i: int) -> Out:
+    node = boxes.graph.nodes[i]
+    value = node.inputs[0]
+    return node.op(boxes.lb[value]), node.op(boxes.ub[value]), None
+
+
+def _add(boxes: Boxes, i: int) -> Out:
+    left, right = boxes.graph.nodes[i].inputs
+    lb, ub = boxes.lb[left] + boxes.lb[right], boxes.ub[left] + boxes.ub[right]
+    if not boxes.rounding:
+        return lb, ub, None
+    size = torch.maximum(lb.abs(), ub.abs())
+    size = size + torch.finfo(lb.dtype).tiny
+    reach = gamma(EXTRA, lb.dtype) * size
+    return lb - reach, ub + reach, size
+
+
+RULES: dict[type[nn.Module], Callable[[Boxes, int], Out]] = {
+    nn.Conv2d: _conv,
+    nn.AvgPool2d: _conv,
+    nn.Linear: _linear,
+    nn.BatchNorm1d: _scale,
+    nn.BatchNorm2d: _scale,
+    Normalize: _scale,
+    nn.ReLU: _relu,
+    nn.Flatten: _flatten,
+    Add: _add,
+}

@@ -1,0 +1,248 @@
+"""One image's network with the stable ReLUs taken out.
+
+On a small ball most ReLUs are stable: they pass their input or are zero, so the network is
+an affine map of the image and of the outputs z of its few unstable ReLUs. Written that way,
+
+    v_k = X_k x + Z_k [z_0, ..., z_{k-1}] + c_k (+- e_k),   z_k = relu(v_k),   lb_k <= v_k <= ub_k
+
+a bound, an LP, a MILP or a branch is a computation on a few hundred rows, whatever the size
+of the network, and a bound with other slopes costs next to nothing. CROWN treats stable
+ReLUs exactly, so its bounds on the reduced network are its bounds on the network. e_k holds
+what rounding may have done to the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from maar.bounds.backward import Backward
+from maar.bounds.bound import Box, Pair
+from maar.bounds.crown import specification
+from maar.bounds.graph import Graph, one_affine
+from maar.bounds.interval import Boxes, output
+from maar.bounds.relax import lower_slope, upper_line
+from maar.bounds.rounding import gamma
+from maar.bounds.rows import Rows, neurons
+
+
+@dataclass
+class Affine:
+    """Rows X x + Z z + c, each exact up to its own e; z lists the unstable ReLUs so far."""
+
+    X: Tensor
+    Z: Tensor
+    c: Tensor
+    e: Tensor
+
+    def __len__(self) -> int:
+        return len(self.c)
+
+    def __getitem__(self, keep: Tensor) -> Affine:
+        return Affine(self.X[keep], self.Z[keep], self.c[keep], self.e[keep])
+
+    def both_signs(self) -> Affine:
+        """The rows and their negatives: a lower bound of -v is an upper bound of v."""
+        return Affine(
+            torch.cat([self.X, -self.X]),
+            torch.cat([self.Z, -self.Z]),
+            torch.cat([self.c, -self.c]),
+            torch.cat([self.e, self.e]),
+        )
+
+
+@dataclass
+class Layer:
+    """The unstable neurons of one ReLU: their flat places, rows and bounds."""
+
+    index: Tensor
+    rows: Affine
+    lb: Tensor
+    ub: Tensor
+
+
+@dataclass
+class Reduced:
+    """The reduced network of one image; `layers` has one entry per ReLU, possibly empty."""
+
+    graph: Graph
+    boxes: Boxes
+    layers: list[Layer]
+    centre: Tensor
+    radius: Tensor
+    composed: dict[int, Layer] = field(default_factory=dict)
+
+    def lower(self, rows: Affine, slopes: Sequence[Tensor | None] | None = None) -> Tensor:
+        """CROWN's lower bounds of rows over the first ReLUs; `slopes[k]` is [U_k] or [R, U_k]."""
+        X, Z, c, e = rows.X, rows.Z, rows.c, rows.e
+        start = Z.shape[1]
+        for k in range(self._depth(start) - 1, -1, -1):
+            layer = self.layers[k]
+            if not len(layer.index):
+                continue
+            stop, start = start, start - len(layer.index)
+            part = Z[:, start:stop]
+            above, intercept = upper_line(layer.lb, layer.ub)
+            below = slopes[k] if slopes is not None else None
+            if below is None:
+                below = lower_slope(layer.lb, layer.ub)
+            negative = part.clamp(max=0)
+            part = part.clamp(min=0) * below + negative * above
+            X = X + part @ layer.rows.X
+            Z = Z[:, :start] + part @ layer.rows.Z
+            c = c + part @ layer.rows.c + negative @ intercept
+            e = e + part.abs() @ layer.rows.e
+        return c + X @ self.centre - X.abs() @ self.radius - e
+
+    def _depth(self, columns: int) -> int:
+        """How many ReLUs stand behind the first `columns` columns of Z."""
+        depth = 0
+        while columns > 0:
+            columns -= len(self.layers[depth].index)
+            depth += 1
+        return depth
+
+    def carry(self, value: int, rows: Rows) -> Affine:
+        """Rows over a value of the network, as rows over the image and the unstable ReLUs."""
+        boxes, graph = self.boxes, self.graph
+        found: dict[int, Tensor] = {}
+        taken: list[Affine] = []
+        order = {i: k for k, i in enumerate(graph.relus)}
+
+        def relu(run: Backward, i: int, rows: Rows) -> Rows | None:
+            k = order[i]
+            source = graph.nodes[i].inputs[0]
+            found[k] = rows.columns(self.layers[k].index, graph.shapes[source])
+            if rows.corner is None and self._worth_composing(k, len(rows)):
+                active = self._active(k)
+                taken.append(_compose(rows.A.flatten(1)[:, active.index], active.rows))
+                return None
+            return rows.with_A(rows.A * rows.look_up((boxes.lb[source] >= 0).to(rows.A)))
+
+        run = Backward(boxes, relu)
+        at_input = run.run(value, rows)
+        X = rows.A.new_zeros(len(rows), graph.shapes[0].numel())
+        if at_input is not None:
+            X = at_input.dense(graph.shapes[0]).A.flatten(1)
+        parts = [
+            found.get(k, X.new_zeros(len(X), len(layer.index)))
+            for k, layer in enumerate(self.layers)
+        ]
+        Z = torch.cat([X.new_zeros(len(X), 0), *parts], 1)
+        c, e = run.constant, run.error
+        for more in taken:
+            X, c, e = X + more.X, c + more.c, e + more.e
+            Z[:, : more.Z.shape[1]] += more.Z
+        affine = Affine(X, Z, c, e)
+        return self._with_rounding(affine) if boxes.rounding else affine
+
+    def _worth_composing(self, k: int, count: int) -> bool:
+        """Whether `count` dense rows go down faster through the rows of ReLU k's active neurons.
+
+        Few active neurons, each a window on the image, are composed once into a matrix; the
+        alternative is a transposed convolution of the whole layer for every row.
+        """
+        if k in self.composed:
+            return True
+        value = self.graph.nodes[self.graph.relus[k]].inputs[0]
+        if len(self.graph.shapes[value]) != 3:
+            return False
+        whole, window = self.graph.remember(("work", k), lambda: work(self.graph, value))
+        active = int((self.boxes.lb[value] >= 0).sum())
+        columns = self.graph.shapes[0].numel() + self.layers[k].rows.Z.shape[1]
+        return active * window + count * active * columns < count * whole
+
+    def _active(self, k: int) -> Layer:
+        """The always-active neurons of ReLU k with their rows."""
+        if k not in self.composed:
+            value = self.graph.nodes[self.graph.relus[k]].inputs[0]
+            lb, ub = self.boxes.lb[value].flatten(), self.boxes.ub[value].flatten()
+            index = (lb >= 0).nonzero().squeeze(1)
+            rows = self.carry(value, neurons(self.graph.shapes[value], index, None, lb.dtype))
+            self.composed[k] = Layer(index, rows, lb[index], ub[index])
+        return self.composed[k]
+
+    def _with_rounding(self, rows: Affine) -> Affine:
+        """Add to e what computing with the row later can lose: each use is a few sums over it.
+
+        A row enters another by one multiplication and two additions; the factor 3 covers the
+        product, the sum, and the final product with the box.
+        """
+        lb, ub = self.boxes.lb[0].flatten(), self.boxes.ub[0].flatten()
+        terms = rows.X.shape[1] + rows.Z.shape[1] + 4 * len(self.layers) + 16
+        reach = [layer.ub for layer in self.layers if len(layer.index)]
+        size = rows.X.abs() @ torch.maximum(lb.abs(), ub.abs()) + rows.c.abs()
+        if reach:
+            size = size + rows.Z.abs() @ torch.cat(reach)
+        lost = 3 * gamma(terms, rows.X.dtype) * size + torch.finfo(rows.X.dtype).tiny
+        return Affine(rows.X, rows.Z, rows.c, rows.e + lost)
+
+
+def _compose(A: Tensor, rows: Affine) -> Affine:
+    """A applied to rows: linear functions of the values that the rows describe."""
+    return Affine(A @ rows.X, A @ rows.Z, A @ rows.c, A.abs() @ rows.e)
+
+
+def work(graph: Graph, value: int) -> tuple[int, int]:
+    """Multiplications to carry one row from `value` to the input: dense, and from one neuron.
+
+    Only the trunk of convolutions counts; a residual's branches are both on the way.
+    """
+    whole = window = 0
+    height = width = 1
+    for i in range(value - 1, -1, -1):
+        node = graph.nodes[i]
+        if not isinstance(node.op, nn.Conv2d | nn.Linear):
+            continue
+        weight = node.op.weight
+        out, source = graph.shapes[i + 1], graph.shapes[node.inputs[0]]
+        whole += out.numel() * weight[0].numel()
+        if isinstance(node.op, nn.Linear):
+            window += weight.numel()
+            continue
+        before = weight.shape[0] * height * width
+        height = min(source[1], (height - 1) * node.op.stride[0] + weight.shape[2])
+        width = min(source[2], (width - 1) * node.op.stride[1] + weight.shape[3])
+        window += before * weight.shape[1] * height * width
+    return whole, window
+
+
+def reduce(
+    graph: Graph,
+    box: Box,
+    C: Tensor,
+    known: Sequence[Pair | None] | None = None,
+    rounding: bool = True,
+) -> tuple[Reduced, Affine]:
+    """Build the reduced network of one image and the rows of its specification C ([1, S, K])."""
+    boxes = Boxes.start(graph, box, rounding)
+    lb, ub = boxes.lb[0].flatten(), boxes.ub[0].flatten()
+    reduced = Reduced(graph, boxes, [], (lb + ub) / 2, (ub - lb) / 2)
+    for k, i in enumerate(graph.relus):
+        value = graph.nodes[i].inputs[0]
+        boxes.advance(i)
+        boxes.refine(value, known[k] if known else None)
+        reduced.layers.append(_layer(reduced, value))
+    output(boxes, None)
+    return reduced, reduced.carry(len(graph.nodes), specification(graph, C, 1, boxes.lb[0]))
+
+
+def _layer(reduced: Reduced, value: int) -> Layer:
+    """Bound the neurons that intervals leave open, and keep the rows of the unstable ones."""
+    boxes = reduced.boxes
+    shape = boxes.graph.shapes[value]
+    lb, ub = boxes.lb[value].flatten().clone(), boxes.ub[value].flatten().clone()
+    index = ((lb < 0) & (ub > 0)).nonzero().squeeze(1)
+    rows = reduced.carry(value, neurons(shape, index, None, lb.dtype))
+    if len(index) and not one_affine(boxes.graph, value):
+        low, high = reduced.lower(rows.both_signs()).chunk(2)
+        lb[index] = torch.maximum(lb[index], low)
+        ub[index] = torch.minimum(ub[index], -high)
+        boxes.lb[value] = lb.view_as(boxes.lb[value])
+        boxes.ub[value] = ub.view_as(boxes.ub[value])
+        open_ = (lb[index] < 0) & (ub[index] > 0)
+        index, rows = index[open_], rows[open_]
+    return Layer(index, rows, lb[index], ub[index])

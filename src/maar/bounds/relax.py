@@ -1,0 +1,29 @@
+"""The linear relaxation of one ReLU on [lb, ub] with lb < 0 < ub.
+
+Above, the line from (lb, 0) to (ub, ub): slope s, intercept t. Below, any line through the
+origin with slope alpha in [0, 1]. A stable ReLU is its own relaxation (s = alpha = 0 or 1).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from maar.bounds.rounding import unit
+
+
+def upper_line(lb: Tensor, ub: Tensor) -> tuple[Tensor, Tensor]:
+    """Slope and intercept of the line above, sound in floating point for the given lb and ub."""
+    unstable = (lb < 0) & (ub > 0)
+    # The untaken branch of `where` must stay finite, or its gradient would be NaN.
+    width = torch.where(unstable, ub - lb, torch.ones_like(ub))
+    slope = torch.where(unstable, ub / width, (lb >= 0).to(ub.dtype))
+    # Whatever slope came out of the rounding, this intercept is on or above the ReLU at both
+    # ends (four roundings away at most), so by convexity it is so in between.
+    intercept = torch.maximum(-slope * lb, (1 - slope) * ub) * (1 + 8 * unit(ub.dtype))
+    return slope, torch.where(unstable, intercept, torch.zeros_like(intercept))
+
+
+def lower_slope(lb: Tensor, ub: Tensor) -> Tensor:
+    """CROWN's choice: the line that leaves the smaller triangle, 1 where ub >= -lb, else 0."""
+    return (ub >= -lb).to(ub.dtype) * (ub > 0).to(ub.dtype)

@@ -1,0 +1,158 @@
+"""Linear functions of one value of the network, many at a time.
+
+A row is a linear function a . h of a value h of one image. Rows of a convolutional value
+start at single neurons and reach only a small window of the value below; such rows are
+kept as windows ("patches") until the window is no smaller than the value itself. A dense
+backward pass through a convolution costs the whole layer per row, a window only itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Rows:
+    """R rows. Dense: A is [R, *shape]. Windows: A is [R, channels, height, width].
+
+    `image` is the image of each row, or None where the batch holds one image only.
+    `corner` is the place of a window's top left element in the value, [R, 2]; it may lie
+    outside the value (in the padding), where A is zero. None means dense.
+    `unit` says that each row is plus or minus one neuron.
+    """
+
+    A: Tensor
+    image: Tensor | None
+    corner: Tensor | None = None
+    unit: bool = False
+
+    def __len__(self) -> int:
+        return len(self.A)
+
+    def with_A(self, A: Tensor) -> Rows:
+        """The same places with other coefficients."""
+        return replace(self, A=A, unit=False)
+
+    def __neg__(self) -> Rows:
+        return replace(self, A=-self.A)
+
+    def look_up(self, field: Tensor) -> Tensor:
+        """The part of `field` ([N, *shape]) that each row's coefficients multiply.
+
+        Dense rows get the whole field of their image; outside the value the field is zero.
+        """
+        if self.corner is None:
+            return field if self.image is None else field[self.image]
+        height, width = self.A.shape[-2:]
+        # Windows may hang over every edge by at most their own size.
+        padded = F.pad(field, (width, width, height, height))
+        views = padded.unfold(2, height, 1).unfold(3, width, 1).permute(0, 2, 3, 1, 4, 5)
+        y, x = self.corner[:, 0] + height, self.corner[:, 1] + width
+        if self.image is not None:
+            return views[self.image, y, x]
+        # Many rows stand at the same place (one per channel): cut each window out once.
+        place, which = torch.unique(y * views.shape[2] + x, return_inverse=True)
+        return views[0, place // views.shape[2], place % views.shape[2]].index_select(0, which)
+
+    def dot(self, field: Tensor) -> Tensor:
+        """a . field for each row, [R]."""
+        if self.corner is None and self.image is None:
+            return self.A.flatten(1) @ field.flatten()
+        return (self.A * self.look_up(field)).flatten(1).sum(1)
+
+    def dot_abs(self, field: Tensor) -> Tensor:
+        """|a| . field for each row, [R]."""
+        return self.with_A(self.A.abs()).dot(field)
+
+    def masked(self, shape: torch.Size) -> Rows:
+        """Zero what a window has outside the value: nothing is there but padding."""
+        if self.corner is None:
+            return self
+        size = torch.tensor(shape[-2:], device=self.corner.device)
+        extent = torch.tensor(self.A.shape[-2:], device=self.corner.device)
+        if bool(((self.corner >= 0) & (self.corner + extent <= size)).all()):
+            return self
+        inside = []
+        for axis in (0, 1):
+            place = self.corner[:, axis, None] + torch.arange(
+                self.A.shape[2 + axis], device=self.corner.device
+            )
+            inside.append(((place >= 0) & (place < shape[1 + axis])).to(self.A.dtype))
+        mask = inside[0][:, None, :, None] * inside[1][:, None, None, :]
+        # A window wholly outside is all zero: moved to the rim, `look_up` can still reach it.
+        corner = torch.minimum(torch.maximum(self.corner, -extent), size)
+        return Rows(self.A * mask, self.image, corner)
+
+    def dense(self, shape: torch.Size) -> Rows:
+        """Write windows out over the whole value. Coefficients outside must be zero."""
+        if self.corner is None:
+            return self
+        count, channels, height, width = self.A.shape
+        device = self.A.device
+        y = self.corner[:, 0, None] + torch.arange(height, device=device)
+        x = self.corner[:, 1, None] + torch.arange(width, device=device)
+        # What hangs over an edge is zero, so it may be added anywhere: to the rim.
+        y, x = y.clamp(0, shape[1] - 1), x.clamp(0, shape[2] - 1)
+        place = (y[:, :, None] * shape[2] + x[:, None, :]).view(count, 1, height * width)
+        whole = self.A.new_zeros((count, channels, shape[1] * shape[2]))
+        whole = whole.scatter_add(2, place.expand(-1, channels, -1), self.A.flatten(2))
+        return Rows(whole.view(count, *shape), self.image)
+
+    def settle(self, shape: torch.Size) -> Rows:
+        """Turn windows that are no smaller than the value into dense rows."""
+        if self.corner is None:
+            return self
+        if self.A.shape[-1] * self.A.shape[-2] < shape[-1] * shape[-2]:
+            return self
+        return self.dense(shape)
+
+    def columns(self, index: Tensor, shape: torch.Size) -> Tensor:
+        """The coefficients at the flat places `index` of the value, [R, len(index)]."""
+        if self.corner is None:
+            return self.A.flatten(1)[:, index]
+        _, channels, height, width = self.A.shape
+        area = shape[1] * shape[2]
+        channel, rest = index // area, index % area
+        y = (rest // shape[2])[None, :] - self.corner[:, :1]
+        x = (rest % shape[2])[None, :] - self.corner[:, 1:]
+        inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+        place = (channel * height * width + y * width + x).clamp(0, channels * height * width - 1)
+        return self.A.flatten(1).gather(1, place) * inside
+
+
+def neurons(shape: torch.Size, index: Tensor, image: Tensor | None, dtype: torch.dtype) -> Rows:
+    """Rows that pick single neurons of a value: a one-element window, or a dense unit row."""
+    if len(shape) == 3:
+        area = shape[1] * shape[2]
+        A = torch.zeros(len(index), shape[0], 1, 1, dtype=dtype, device=index.device)
+        A[torch.arange(len(index), device=index.device), index // area] = 1
+        rest = index % area
+        return Rows(A, image, torch.stack([rest // shape[2], rest % shape[2]], 1), True)
+    A = torch.zeros(len(index), shape.numel(), dtype=dtype, device=index.device)
+    A[torch.arange(len(index), device=index.device), index] = 1
+    return Rows(A.view(len(index), *shape), image, None, True)
+
+
+def add(left: Rows, right: Rows, shape: torch.Size) -> Rows:
+    """The sum of two sets of rows over the same value, as where two branches part."""
+    if left.corner is None or right.corner is None:
+        left, right = left.dense(shape), right.dense(shape)
+        return left.with_A(left.A + right.A)
+    if left.A.shape[-1] * left.A.shape[-2] < right.A.shape[-1] * right.A.shape[-2]:
+        left, right = right, left
+    assert left.corner is not None
+    assert right.corner is not None
+    shift = right.corner - left.corner
+    spare = torch.tensor(left.A.shape[-2:], device=shift.device) - torch.tensor(
+        right.A.shape[-2:], device=shift.device
+    )
+    if len(shift) and bool((shift == shift[0]).all() & (shift[0] >= 0).all()):
+        top, leftmost = shift[0].tolist()
+        bottom, rightmost = (spare - shift[0]).tolist()
+        if bottom >= 0 and rightmost >= 0:
+            return left.with_A(left.A + F.pad(right.A, (leftmost, rightmost, top, bottom)))
+    return add(left.dense(shape), right.dense(shape), shape)
