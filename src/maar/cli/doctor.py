@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from maar import __version__
+from maar.cli.parse import parse
 from maar.errors import RunError
 
 if TYPE_CHECKING:
@@ -240,13 +241,12 @@ class Doctor:
 def main(argv: Sequence[str]) -> int:
     """Print every section; 0 if nothing that maar needs is broken."""
     try:
-        import tyro
         from rich.console import Console
         from rich.text import Text
+
+        args = parse(Doctor, "maar doctor", argv)
     except ImportError as error:
         raise RunError(f"{_line(error)}; {_pip('maar')}") from None
-
-    args = tyro.cli(Doctor, prog="maar doctor", args=argv)
     sections: dict[str, Callable[[], list[Check]]] = {
         "versions": versions,
         "device": device,

@@ -1,0 +1,48 @@
+"""Flags by tyro, with each mistake told in one line like every other error of maar.
+
+tyro draws a box around an error and adds help: its first paragraph says what is wrong, a later one
+what was probably meant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Sequence
+from typing import TypeVar
+
+from maar.errors import UsageError
+
+T = TypeVar("T")
+
+
+def parse(form: type[T], prog: str, argv: Sequence[str]) -> T:
+    """`tyro.cli(form)`: `--help` prints and leaves, a mistake is a `UsageError`."""
+    import tyro
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(form, prog=prog, args=list(argv))
+    except SystemExit as leave:
+        if leave.code in (0, None):
+            raise
+    raise UsageError(one_line(said.getvalue(), prog))
+
+
+def one_line(box: str, prog: str) -> str:
+    """What tyro's box says: what is wrong, what was probably meant, where to read more."""
+    plain = re.sub(r"\x1b\[[\d;]*m", "", box)
+    lines = [line.strip(" │") for line in plain.splitlines() if line[:1] not in ("╭", "╰")]
+    paragraphs = [part.strip() for part in re.split(r"(?m)^[─-]+$", "\n".join(lines))]
+    if "│" not in plain:
+        del paragraphs[0]  # where the terminal has no such signs, the title stands above a rule
+    what = " ".join(paragraphs[0].split())
+    for paragraph in paragraphs[1:]:
+        head, _, rest = paragraph.partition("\n")
+        if head.startswith("Perhaps you meant"):
+            what += f"; did you mean {rest.split()[0].strip(',')}?"
+        elif head.startswith("Available"):
+            what += f" ({' '.join(paragraph.split())})"
+    return f"{what[:1].lower()}{what[1:].rstrip('.')} (see {prog} --help)"
