@@ -28,14 +28,17 @@ _ARCHIVE = "cifar-10-binary.tar.gz"
 
 def decode(folder: Path) -> Arrays:
     """Read the six binary files."""
-    x = np.empty((len(CIFAR10.files) * _BATCH, 3, 32, 32), np.uint8)
-    y = np.empty(len(x), np.int64)
-    for number, file in enumerate(CIFAR10.files):
-        records = np.fromfile(folder / file.name, np.uint8).reshape(_BATCH, 1 + _PIXELS)
-        here = slice(number * _BATCH, (number + 1) * _BATCH)
-        x[here].reshape(_BATCH, _PIXELS)[:] = records[:, 1:]
-        y[here] = records[:, 0]
-    return Arrays(x[:-_BATCH], y[:-_BATCH], x[-_BATCH:], y[-_BATCH:])
+    *train, test = (folder / file.name for file in CIFAR10.files)
+    return Arrays(*_read(train), *_read([test]))
+
+
+def _read(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+    x = np.empty((len(paths), _BATCH, _PIXELS), np.uint8)
+    y = np.empty((len(paths), _BATCH), np.int64)
+    for number, path in enumerate(paths):
+        records = np.fromfile(path, np.uint8).reshape(_BATCH, 1 + _PIXELS)
+        x[number], y[number] = records[:, 1:], records[:, 0]
+    return x.reshape(-1, 3, 32, 32), y.reshape(-1)
 
 
 def rebuild(name: str, raw: Raw) -> Iterator[tuple[Path, bytes]]:
@@ -84,7 +87,7 @@ CIFAR10 = Published(
         # image's own. COLT and most certified-training code use these, so networks fit.
         std=(0.2023, 0.1994, 0.2010),
         augment="crop_flip",
-        origin="A. Krizhevsky, V. Nair, G. Hinton",
+        origin="Krizhevsky, Nair, Hinton",
         licence="none stated; cite Krizhevsky (2009), Learning multiple layers of features",
     ),
     files=(

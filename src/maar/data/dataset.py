@@ -127,7 +127,7 @@ class DataSet:
 
     def size(self, split: str) -> int:
         """Number of images in "train", "valid" or "test"."""
-        return len(self._part("y", split))
+        return len(self._split("y", split))
 
     def images(
         self, split: str, index: torch.Tensor | slice | list[int] | None = None
@@ -153,13 +153,28 @@ class DataSet:
         parts = [f"{kind}_{split}" for kind in "xy" for split in SPLITS]
         return replace(self, **{part: getattr(self, part).to(device) for part in parts})
 
-    def _part(
-        self, kind: str, split: str, index: torch.Tensor | slice | list[int] | None = None
-    ) -> torch.Tensor:
+    def _split(self, kind: str, split: str) -> torch.Tensor:
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
-        tensor = getattr(self, f"{kind}_{split}")
-        return tensor if index is None else tensor[index]
+        return getattr(self, f"{kind}_{split}")
+
+    def _part(
+        self, kind: str, split: str, index: torch.Tensor | slice | list[int] | None
+    ) -> torch.Tensor:
+        tensor = self._split(kind, split)
+        if not len(tensor):
+            raise UsageError(f"data set {self.name} has no {split} images")
+        return _pick(tensor, index)
+
+
+def _pick(tensor: torch.Tensor, index: torch.Tensor | slice | list[int] | None) -> torch.Tensor:
+    import torch
+
+    if index is None:
+        return tensor
+    if isinstance(index, torch.Tensor) and index.dtype == torch.int64:
+        return tensor.index_select(0, index)  # copies whole images: ten times quicker than [index]
+    return tensor[index]
 
 
 def make(info: Info, arrays: Arrays, *, valid: int = 0) -> DataSet:
@@ -173,13 +188,12 @@ def make(info: Info, arrays: Arrays, *, valid: int = 0) -> DataSet:
     sha256 = arrays.sha256
     x_train, y_train = tensor(arrays.x_train), tensor(arrays.y_train)
     keep, held_out = map(torch.from_numpy, split_indices(info.name, len(y_train), valid))
-    whole = valid == 0
     return DataSet(
         info=info,
-        x_train=x_train if whole else x_train[keep],
-        y_train=y_train if whole else y_train[keep],
-        x_valid=x_train[held_out],
-        y_valid=y_train[held_out],
+        x_train=_pick(x_train, keep if valid else None),
+        y_train=_pick(y_train, keep if valid else None),
+        x_valid=_pick(x_train, held_out),
+        y_valid=_pick(y_train, held_out),
         x_test=tensor(arrays.x_test),
         y_test=tensor(arrays.y_test),
         sha256=sha256,

@@ -31,7 +31,7 @@ FASHION_MNIST = Published(
         n_test=10_000,
         mean=(0.2860,),
         std=(0.3530,),
-        origin="H. Xiao, K. Rasul, R. Vollgraf (Zalando Research)",
+        origin="Xiao, Rasul, Vollgraf",
         licence="MIT",
     ),
     files=(

@@ -30,7 +30,7 @@ MNIST = Published(
         n_test=10_000,
         mean=(0.1307,),
         std=(0.3081,),
-        origin="Y. LeCun, C. Cortes, C. J. C. Burges",
+        origin="LeCun, Cortes, Burges",
         licence="CC BY-SA 3.0",
     ),
     files=(

@@ -42,7 +42,7 @@ def ensure(name: str, source: Source, *, from_dir: Path | None = None) -> str:
         return ""
     if source.packaged:
         raise RunError(f"{source.faults()[0].path} is damaged or absent: {source.remedy}")
-    with _explained(source.folder), _lock(name, source.folder / ".lock"):
+    with _explained(source.folder, from_dir), _lock(name, source.folder / ".lock"):
         return _fill(source, from_dir)
 
 
@@ -157,16 +157,16 @@ def _lock(name: str, path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """Turn a full disk or a read-only folder into one line that says what to do."""
+def _explained(folder: Path, from_dir: Path | None) -> Iterator[None]:
+    """Turn a full disk, a read-only folder or an unreadable file into one line."""
     try:
         yield
     except OSError as error:
-        if error.filename and not Path(error.filename).is_relative_to(folder):
+        if from_dir and error.filename and Path(error.filename).is_relative_to(from_dir):
             raise RunError(f"cannot read {error.filename}: {error.strerror}") from None
         raise RunError(
-            f"cannot write to {folder}: {error.strerror}; make room, or set MAAR_DATA to another "
-            "folder"
+            f"cannot write to {folder}: {error.strerror}; set MAAR_DATA to a folder that has room "
+            "and can be written to"
         ) from None
 
 

