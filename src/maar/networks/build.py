@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from maar.errors import UsageError
 from maar.networks import NETWORKS
-from maar.networks.checking import check
-from maar.networks.own_file import builder, is_own_file
+from maar.networks.checking import LayerError, check
+from maar.networks.own_file import is_own_file, own_builder
+from maar.networks.supported import Shape
 from maar.registry import Registry
 
 # By name, not by import: exchange stands on networks, not the other way round.
@@ -39,20 +41,30 @@ def make(
     if classes < 2:
         raise UsageError(f"classes = {classes!r} must be at least 2")
     check_mean_std(shape[0], mean, std)
-    suffix = name[name.rfind(".") :].lower()
-    if suffix in READERS:
-        net = READERS[suffix](name, mean=mean, std=std)
-    else:
-        build = builder(name) if is_own_file(name) else _registered(name)
-        mean = tuple([0.0] * shape[0] if mean is None else mean)
-        std = tuple([1.0] * shape[0] if std is None else std)
-        with _seeded(seed):
-            net = build(tuple(shape), classes, mean, std)
     try:
+        net = _build(name, tuple(shape), classes, mean, std, seed)
         check(net, tuple(shape), classes)
-    except UsageError as error:
+    except LayerError as error:
         raise UsageError(f"network {name!r}: {error}") from None
     return net
+
+
+def _build(
+    name: str,
+    shape: Shape,
+    classes: int,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    seed: int | None,
+) -> nn.Sequential:
+    suffix = Path(name).suffix.lower()
+    if suffix in READERS:
+        return READERS[suffix](name, mean=mean, std=std)
+    build = own_builder(name) if is_own_file(name) else _registered(name)
+    mean = tuple([0.0] * shape[0] if mean is None else mean)
+    std = tuple([1.0] * shape[0] if std is None else std)
+    with _seeded(seed):
+        return build(shape, classes, mean, std)
 
 
 def _registered(name: str):

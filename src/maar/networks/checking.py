@@ -11,6 +11,10 @@ from maar.networks.layers import Residual
 from maar.networks.supported import SUPPORTED, Shape
 
 
+class LayerError(UsageError):
+    """A layer of a network is not supported or does not fit."""
+
+
 @dataclass(frozen=True)
 class Step:
     """A layer, where it is ("3", or "3.body.0" inside a Residual), and the shape it gives."""
@@ -21,7 +25,7 @@ class Step:
 
 
 def check(net: nn.Sequential, shape: Shape | None = None, classes: int | None = None) -> None:
-    """Raise a `UsageError` at the first layer that is not supported, by index and type.
+    """Raise a `LayerError` at the first layer that is not supported, by index and type.
 
     With `shape`, also follow an image of that shape through the layers; with `classes`, require
     that many outputs.
@@ -32,7 +36,7 @@ def check(net: nn.Sequential, shape: Shape | None = None, classes: int | None = 
     steps = trace(net, shape)
     out = steps[-1].shape if steps else shape
     if classes is not None and out != (classes,):
-        raise UsageError(
+        raise LayerError(
             f"an image of shape {spell(shape)} gives an output of shape {spell(out)}, "
             f"but there are {classes} classes"
         )
@@ -41,7 +45,7 @@ def check(net: nn.Sequential, shape: Shape | None = None, classes: int | None = 
 def trace(net: nn.Sequential, shape: Shape) -> list[Step]:
     """Every layer in the order of computation with its output shape for an image of `shape`.
 
-    A layer that does not fit its input is a `UsageError` with its index and the shape. The network
+    A layer that does not fit its input is a `LayerError` with its index and the shape. The network
     must have passed `check(net)`.
     """
     return _trace(net, shape, "")
@@ -56,20 +60,20 @@ def _check(net: nn.Module, prefix: str) -> None:
     # A subclass may have a forward of its own; only the plain container surely runs in order.
     if type(net) is not nn.Sequential:
         where = f"layer {prefix.rstrip('.')}" if prefix else "a network"
-        raise UsageError(f"{where} must be a plain nn.Sequential, not a {type(net).__name__}")
+        raise LayerError(f"{where} must be a plain nn.Sequential, not a {type(net).__name__}")
     for position, layer in enumerate(net):
         index = f"{prefix}{position}"
         rule = SUPPORTED.get(type(layer))
         if rule is None:
             names = ", ".join(kind.__name__ for kind in SUPPORTED)
-            raise UsageError(
+            raise LayerError(
                 f"layer {index} is a {type(layer).__name__}, which is not supported "
                 f"(supported: {names})"
             )
         # weight_norm and its like change the weights in a hook, unseen by the bounds.
         hooked = layer._forward_hooks or layer._forward_pre_hooks
         if reason := "forward hooks are not supported" if hooked else rule.refuse(layer):
-            raise UsageError(f"layer {index} ({layer}): {reason}")
+            raise LayerError(f"layer {index} ({layer}): {reason}")
         if isinstance(layer, Residual):
             _check(layer.body, f"{index}.body.")
             _check(layer.shortcut, f"{index}.shortcut.")
@@ -84,7 +88,7 @@ def _trace(net: nn.Sequential, shape: Shape, prefix: str) -> list[Step]:
             shortcut = _trace(layer.shortcut, shape, f"{index}.shortcut.")
             ends = [part[-1].shape if part else shape for part in (body, shortcut)]
             if ends[0] != ends[1]:
-                raise UsageError(
+                raise LayerError(
                     f"layer {index} (Residual): the body gives shape {spell(ends[0])}, "
                     f"the shortcut {spell(ends[1])}"
                 )
@@ -94,7 +98,7 @@ def _trace(net: nn.Sequential, shape: Shape, prefix: str) -> list[Step]:
             try:
                 shape = SUPPORTED[type(layer)].shape(layer, shape)
             except ValueError as reason:
-                raise UsageError(
+                raise LayerError(
                     f"layer {index} ({layer}) does not fit an input of shape {spell(shape)}: "
                     f"{reason}"
                 ) from None

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import nn
 
-from maar.errors import UsageError, nearest
+from maar.errors import MaarError, UsageError, nearest
 from maar.networks.layers import Residual
 
 
@@ -26,7 +26,7 @@ def is_own_file(name: str) -> bool:
     return name.endswith(".py") or ".py:" in name
 
 
-def builder(name: str) -> Callable[..., nn.Sequential]:
+def own_builder(name: str) -> Callable[..., nn.Sequential]:
     """The builder that `path/to/file.py:function` names; every way this can fail is one line."""
     path, _, function = name.rpartition(":") if ".py:" in name else (name, "", "")
     module = _load(Path(path))
@@ -65,6 +65,8 @@ def _call(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> nn.
         raise UsageError(f"network {name!r} must take (shape, classes, mean, std)") from None
     try:
         net = function(*args)
+    except MaarError:
+        raise
     except Exception as error:
         raise UsageError(f"network {name!r} fails: {_one_line(error)}") from error
     # A Sequential with a forward of its own may do anything with its layers.
