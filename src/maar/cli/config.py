@@ -11,18 +11,20 @@ its hash. Fed back (`maar train FILE.toml`) it is the same experiment and has th
 
 ACTIONS = ("show", "recipes")
 
+USAGE = """usage: maar config {show,recipes} ...
+
+  maar config show CONFIG [flags]  print the whole effective configuration as TOML
+  maar config recipes              list the shipped configurations"""
+
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     action, rest = (argv[0], argv[1:]) if argv else ("", [])
     if action in ("", "-h", "--help"):
-        print(
-            "usage: maar config show CONFIG [flags]   print the effective configuration as TOML\n"
-            "       maar config recipes               list the shipped configurations"
-        )
+        print(USAGE)
         return 0 if action else 2
     if action == "recipes":
-        return _recipes()
+        return _recipes(rest)
     if action != "show":
         raise UsageError(
             f"unknown action {action!r}{nearest(action, ACTIONS)} (accepted: {', '.join(ACTIONS)})"
@@ -35,7 +37,12 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _recipes() -> int:
+def _recipes(argv: Sequence[str]) -> int:
+    if argv and argv[0] in ("-h", "--help"):
+        print("usage: maar config recipes\n\nList the shipped configurations.")
+        return 0
+    if argv:
+        raise UsageError(f"unexpected argument {argv[0]!r}: `maar config recipes` takes none")
     from rich.console import Console
     from rich.table import Table
 

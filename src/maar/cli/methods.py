@@ -38,6 +38,6 @@ def knobs(cls: type) -> list[str]:
     from maar.config.flags import flags_of
 
     return [
-        f"--{flag.name.replace('_', '-')} {toml_value(flag.default).strip(chr(34))}"
+        f"--{flag.name} {toml_value(flag.default).strip(chr(34))}"
         for flag in flags_of(cls(), ("method",))
     ]

@@ -59,19 +59,29 @@ def _print(found: list[Status], folder: Path) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in COLUMNS:
-        right = column in ("epochs", "acc", "CR", "time")
+        right = column in ("epochs", "acc %", "CR %", "time")
         table.add_column(
-            column, justify="right" if right else "left", no_wrap=column in ("run", "state")
+            column,
+            justify="right" if right else "left",
+            overflow="fold",
+            no_wrap=column not in ("network", "data", "method"),
         )
+    problems = []
     for run in found:
         inside = run.path != folder
         name = str(run.path.relative_to(folder)) if inside else run.path.resolve().name
         state = Text(run.state, STYLES[run.state])
         if run.state == "damaged":
-            table.add_row(name, *[""] * 4, Text.assemble(state, f": {run.problem}"))
+            table.add_row(name, *[""] * 4, state)
+            problems.append(f"{run.path} is damaged: {run.problem}")
         else:
             table.add_row(name, *_cells(run)[:4], state, *_cells(run)[4:])
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # for grep and files: a run is one line
+    console.print(table)
+    for problem in problems:
+        console.print(Text(problem, "red"))
 
 
 def _cells(run: Status) -> list[str]:
@@ -98,9 +108,11 @@ def _table(table: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _percent(share: object) -> str:
-    return f"{100 * share:.1f} %" if isinstance(share, int | float) else ""
+    return f"{100 * share:.1f}" if isinstance(share, int | float) else ""
 
 
 def _clock(seconds: float) -> str:
     whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d}"
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

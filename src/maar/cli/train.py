@@ -15,7 +15,7 @@ chosen method: see `maar methods` for the others."""
 
 EXTRAS = (
     Extra("resume", "continue the run where it was stopped, exactly; start it if it is not there"),
-    Extra("runs", "folder that holds the runs", default="runs"),
+    Extra("runs", "folder that holds the runs", default="runs", metavar="DIR"),
 )
 
 
@@ -31,9 +31,7 @@ def main(argv: Sequence[str]) -> int:
     # A run's folder may have been renamed or moved: it is the one that is continued.
     path = given if resume and is_run(given) else Path(own["runs"]) / config.name
     refuse_existing(path, resume=resume)
-    finished = status(path).result if is_run(path) else {}
-    if finished:
-        print(f"{path} is already finished", end="")
+    finished = is_run(path) and bool(status(path).result)
     quoted = shlex.quote(str(path))
     try:
         result = train(config, path, resume=resume, display=make_display())
@@ -41,7 +39,8 @@ def main(argv: Sequence[str]) -> int:
         there = f"; continue with: maar train {quoted} --resume" if is_run(path) else ""
         print(f"maar: interrupted{there}", file=sys.stderr)
         return 130
-    numbers = ", ".join(f"test {name} {number(name, x)}" for name, x in result["test"].items())
-    print(f"{'' if finished else path}: {numbers}" if numbers else "")
+    numbers = [f"{name.replace('_', ' ')} {number(name, x)}" for name, x in result["test"].items()]
+    print(f"{path} {'was already' if finished else 'is'} finished", end="")
+    print(f": test {', '.join(numbers)}" if numbers else "")
     print(f"next: maar certify {quoted}")
     return 0

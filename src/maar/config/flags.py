@@ -34,6 +34,7 @@ class Extra:
     name: str
     help: str
     default: str | bool = False  # a switch, unless it has a text
+    metavar: str = ""
 
     @property
     def switch(self) -> bool:
@@ -46,6 +47,7 @@ class Flag:
     """One setting on the command line."""
 
     name: str
+    """Without the dashes in front, words joined by hyphens: `attack.step-size`."""
     path: KeyPath
     hint: Any
     default: Any
@@ -96,16 +98,16 @@ def _walk(settings: Any, path: KeyPath, prefix: str, group: str) -> Iterator[Fla
     groups = []
     for name, hint in hints(type(settings)).items():
         value, text = getattr(settings, name), docs(type(settings)).get(name, "")
-        here = (*path, name)
+        here, word = (*path, name), name.replace("_", "-")
         if isinstance(value, Method):
             choice = Literal[tuple(METHODS)]  # pyright: ignore[reportInvalidTypeForm]
-            yield Flag(prefix + name, (*here, "name"), choice, value.name, text, group)
+            yield Flag(prefix + word, (*here, "name"), choice, value.name, text, group)
             groups.append((value, here, prefix, f"{name} {value.name}"))
         elif is_group(hint):
-            inner = prefix if not path else f"{prefix}{name}."
+            inner = prefix if not path else f"{prefix}{word}."
             groups.append((value, here, inner, name if not path else group))
         else:
-            yield Flag(prefix + name, here, hint, value, text, group)
+            yield Flag(prefix + word, here, hint, value, text, group)
     for each in groups:
         yield from _walk(*each)
 
@@ -134,7 +136,7 @@ def _with_methods(table: dict[str, Any], cls: type, words: dict[str, str]) -> di
     for name, hint in hints(cls).items():
         if not (is_group(hint) and issubclass(group_class(hint), Method)):
             continue
-        inner, chosen = table.get(name), words.get(f"--{name}")
+        inner, chosen = table.get(name), words.get(f"--{name.replace('_', '-')}")
         if chosen is not None and not (isinstance(inner, dict) and inner.get("name") == chosen):
             inner = {"name": chosen}
         if isinstance(inner, dict) and "name" in inner:
@@ -165,10 +167,10 @@ def _tyro(
         tyro.conf.Positional,
         tyro.conf.arg(metavar="CONFIG", help="a recipe, a TOML file, or the folder of a run"),
     ]
-    fields: list[Any] = [("config_", where, "")]
+    fields: list[Any] = [("config_", where)]
     for extra in extras:
         kind = tyro.conf.FlagCreatePairsOff[bool] if extra.switch else str
-        about = tyro.conf.arg(name=extra.name, help=extra.help)
+        about = tyro.conf.arg(name=extra.name, help=extra.help, metavar=extra.metavar or None)
         fields.append((f"{extra.name}_", Annotated[kind, about], extra.default))
     groups: dict[str, list[Any]] = {}
     for number, flag in enumerate(flags):
@@ -185,7 +187,7 @@ def _tyro(
         with quiet:
             parsed, rest = tyro.cli(
                 everything,
-                args=list(argv),
+                args=["--help"] if helping else list(argv),  # alone: it hides what was given
                 prog=prog,
                 description=description,
                 return_unknown_args=True,
@@ -238,7 +240,7 @@ def _refuse(word: str, flags: Sequence[Flag], extras: Sequence[Extra]) -> NoRetu
     if not word.startswith("-"):
         raise UsageError(f"unexpected argument {word!r}: there is one CONFIG, the rest are flags")
     name = word.partition("=")[0]
-    known = [f"--{each.name.replace('_', '-')}" for each in (*flags, *extras)]
+    known = [f"--{each.name}" for each in (*flags, *extras)]
     raise UsageError(
         f"unknown flag {name!r}{nearest(name.replace('_', '-'), known)} "
         f"(accepted: {', '.join(known)})"

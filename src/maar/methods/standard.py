@@ -21,7 +21,7 @@ class Standard(Method):
     """Cross-entropy on the images as they are."""
 
     name: ClassVar[str] = "standard"
-    paper: ClassVar[str] = "-"
+    paper: ClassVar[str] = "Rumelhart et al., Learning representations by back-propagating errors"
     year: ClassVar[int] = 1986
     idea: ClassVar[str] = "cross-entropy on the images as they are"
 

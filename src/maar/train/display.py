@@ -61,7 +61,8 @@ class PlainDisplay(Display):
 
     def begin(self, config: Config, plan: Plan, net: nn.Module, images: int, done: int) -> None:
         self.plan, self.pace = plan, Pace(plan, config.train.batch, done)
-        print(headline(config, net, images), flush=True)
+        what, details = headline(config, net, images)
+        print(f"{config.name}: {what} ({details})", flush=True)
         if done:
             print(f"resuming after epoch {done} of {len(plan.epochs)}", flush=True)
 
@@ -91,8 +92,9 @@ class LiveDisplay(Display):
     def begin(self, config: Config, plan: Plan, net: nn.Module, images: int, done: int) -> None:
         self.plan, self.pace = plan, Pace(plan, config.train.batch, done)
         self.completed = done * plan.steps_per_epoch
-        name, _, rest = headline(config, net, images).partition(": ")
-        self.console.print(Text.assemble((name, "bold cyan"), " ", (rest, "dim")))
+        what, details = headline(config, net, images)
+        self.console.print(Text.assemble((f"{config.name}  ", "bold cyan"), (what, "bold")))
+        self.console.print(Text(details, "dim"))
         if done:
             self.console.print(f"resuming after epoch {done} of {len(plan.epochs)}")
         live = Live(
@@ -114,10 +116,9 @@ class LiveDisplay(Display):
     def epoch(self, record: dict[str, Any]) -> None:
         self.pace.epoch()
         stage = self.plan.stages[record["stage"] - 1]
-        cells = {
-            "stage": f"{record['stage']}/{len(self.plan.stages)} {stage.name}",
-            "epoch": f"{record['epoch']}/{stage.epochs}",
-        }
+        cells = {"epoch": f"{record['epoch']}/{stage.epochs}"}
+        if len(self.plan.stages) > 1:
+            cells = {"stage": f"{record['stage']}/{len(self.plan.stages)} {stage.name}", **cells}
         for name, value in without_repeated_loss(record["train"]).items():
             cells[label(name)] = number(name, value)
         for name, value in record.get("valid", {}).items():
@@ -125,8 +126,8 @@ class LiveDisplay(Display):
         cells["time"] = clock(record["seconds"])
         if list(cells) != self.columns:  # the first epoch, or a stage with other terms
             self.columns = list(cells)
-            self._row([(name, len(name), "dim") for name in cells], cells)
-        self._row([(value, len(name), "") for name, value in cells.items()], cells)
+            self._row({name: name for name in cells}, "dim")
+        self._row(cells)
 
     def note(self, what: str) -> None:
         self.place, self.terms = what, ""
@@ -136,12 +137,13 @@ class LiveDisplay(Display):
             self.live.stop()
             self.live = None
 
-    def _row(self, cells: list[tuple[str, int, str]], values: Mapping[str, str]) -> None:
-        widths = [max(len(name), len(value)) for name, value in values.items()]
-        row = Text()
-        for (text, _, style), width in zip(cells, widths, strict=True):
-            row.append(f"{text:>{width}}  ", style)
-        self.console.print(row)
+    def _row(self, cells: Mapping[str, str], style: str = "") -> None:
+        """One line of the table. Widths depend on the columns only, so that rows align."""
+        longest = max(len(f"{stage.epochs}/{stage.epochs}") for stage in self.plan.stages)
+        names = max(len(f"1/{len(self.plan.stages)} {stage.name}") for stage in self.plan.stages)
+        widths = {"epoch": max(5, longest), "stage": names}
+        row = [f"{text:>{widths.get(name, max(7, len(name)))}}" for name, text in cells.items()]
+        self.console.print(Text("  ".join(row), style))
 
     def _moving(self) -> Group:
         bar = Table.grid(padding=(0, 2), expand=True)
@@ -202,13 +204,12 @@ class Pace:
         return f"{self.batch / step:,.0f} images/s  {clock(left)} left"
 
 
-def headline(config: Config, net: nn.Module, images: int) -> str:
-    """What is trained on what, in one line."""
+def headline(config: Config, net: nn.Module, images: int) -> tuple[str, str]:
+    """What is trained on what, and the details of it."""
     weights = sum(parameter.numel() for parameter in net.parameters())
-    return (
-        f"{config.name or 'run'}: {config.method.name} on {config.data} ({images:,} images), "
-        f"{config.network} ({weights:,} weights), eps {config.eps}, seed {config.seed}, "
-        f"{config.threads} threads, {config_hash(config)[:8]}"
+    return f"{config.method.name} on {config.data}, eps {config.eps}", (
+        f"{config.network}, {weights:,} weights, {images:,} images, seed {config.seed}, "
+        f"{config.threads} thread{'s' * (config.threads != 1)}, hash {config_hash(config)[:8]}"
     )
 
 

@@ -46,24 +46,33 @@ class Run:
         self.resumed = resumed
         self.checkpoints = path / "checkpoints"
 
-    def begin(self, environment: dict[str, Any]) -> None:
-        """Write what describes the run; for a resumed one, note the resume."""
+    def begin(self, environment: dict[str, Any]) -> list[str]:
+        """Write what describes the run; for a resumed one, note the resume.
+
+        Returns what has changed since the first session and can change the last bits.
+        """
         from maar.config import to_toml
 
-        env_path = self.path / "env.json"
-        if self.resumed and env_path.is_file():
+        env_path, changes = self.path / "env.json", []
+        if self.resumed:
             first: dict[str, Any] = {}
-            with contextlib.suppress(ValueError):  # damaged: what is known from now on is kept
+            with contextlib.suppress(OSError, ValueError):  # lost: what is known now is kept
                 first = json.loads(env_path.read_text())
+            changes = [
+                f"{key} {first[key]} -> {environment[key]}"
+                for key in ("maar", "torch", "threads", "device", "cpu")
+                if key in first and first[key] != environment[key]
+            ]
             environment = {**first, "resumed": [*first.get("resumed", []), environment]}
         write_text(env_path, json.dumps(environment, indent=1) + "\n")
         if self.resumed:
-            return
+            return changes
         own = _own_network(self.config.network)
         if own:
             shutil.copyfile(own, self.path / f"network{own.suffix}")
         # Last: a folder is a run from here on.
         write_text(self.path / "config.toml", to_toml(self.config))
+        return changes
 
     @property
     def network(self) -> str:
@@ -144,11 +153,8 @@ def refuse_existing(path: Path, *, resume: bool) -> None:
     if is_run(path):
         if not resume:
             there = status(path)
-            epochs = f" after {there.epochs} epochs" if there.state == "interrupted" else ""
-            raise UsageError(
-                f"{path} exists ({there.state}{epochs}): "
-                f"continue it with --resume, or give this run another --name"
-            )
+            way = "continue it with --resume, or " if there.state == "interrupted" else ""
+            raise UsageError(f"{path} exists ({there.state}): {way}give this run another --name")
     elif path.exists() and (not path.is_dir() or any(e.name != LOCK for e in path.iterdir())):
         raise UsageError(f"{path} exists and is not a run: give this run another --name")
 

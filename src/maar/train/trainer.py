@@ -73,7 +73,9 @@ class Trainer:
         self.optimizer: torch.optim.Optimizer | None = None
         self.memo: dict[str, Any] = {}
         self.best_score: float | None = None
-        run.begin(environment(self.seed, threads, device))
+        changes = run.begin(environment(self.seed, threads, device))
+        if changes:
+            self._warn(f"{', '.join(changes)}: the last bits may differ from an unbroken run")
 
     def _fresh_network(self, device: torch.device) -> nn.Sequential:
         info = self.data.info
@@ -207,14 +209,17 @@ class Trainer:
             return 0, {}
         position, weights, optimizer_state, problems = found
         for problem in problems:
-            line = f"{problem}; going back to the checkpoint after epoch {position.epochs}"
-            self.run.log(line)
-            self.display.warn(line)
+            self._warn(f"{problem}; going back to the checkpoint after epoch {position.epochs}")
         if position.data_sha256 != self.data.sha256:
             raise RunError(f"{self.run.path} was begun with other images: {self.data.name} changed")
         checkpoint.copy_into(self.net, weights, f"the checkpoint in {self.run.checkpoints}")
         self.best_score = position.best_score
+        self.run.log(f"resumed after epoch {position.epochs}")
         return position.epochs, optimizer_state
+
+    def _warn(self, line: str) -> None:
+        self.run.log(f"warning: {line}")
+        self.display.warn(line)
 
     def _checkpoint(self, epoch: Epoch, metrics_bytes: int) -> None:
         assert self.optimizer is not None
