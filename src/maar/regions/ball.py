@@ -60,23 +60,21 @@ class Ball(Box):
 
 def _radius(x: Tensor, eps: float | Tensor) -> Tensor:
     """eps as a tensor that broadcasts to x, checked."""
-    if isinstance(eps, Tensor):
-        radius = eps.to(x)
-        if radius.dim() == 1:
-            fits = len(radius) == len(x)
-            radius = radius.view(-1, *([1] * (x.dim() - 1)))
-        else:
-            fits = _broadcasts(radius.shape, x.shape)
-        if not fits:
-            raise UsageError(
-                f"eps has shape {tuple(eps.shape)} for images {tuple(x.shape)} (accepted: a number,"
-                f" one radius per image ({len(x)},), or one per pixel {tuple(x.shape)})"
-            )
-    else:
-        radius = torch.tensor(float(eps), dtype=x.dtype, device=x.device)
-    if not bool(((radius >= 0) & radius.isfinite()).all()):
+    given = torch.as_tensor(eps, dtype=torch.float64, device=x.device)
+    if not bool(((given >= 0) & given.isfinite()).all()):
         raise UsageError(f"eps = {eps!r} is not a radius (accepted: finite numbers >= 0)")
-    return radius
+    per_image = given.dim() == 1
+    fits = len(given) == len(x) if per_image else _broadcasts(given.shape, x.shape)
+    if not fits:
+        raise UsageError(
+            f"eps has shape {tuple(given.shape)} for images {tuple(x.shape)} (accepted: a number,"
+            f" one radius per image ({len(x)},), or one per pixel {tuple(x.shape)})"
+        )
+    if per_image:
+        given = given.view(-1, *([1] * (x.dim() - 1)))
+    radius = given.to(x.dtype)
+    # A radius so small that it rounds to 0 must stay one, or lb = ub = x would exclude points.
+    return torch.where(given > 0, radius.clamp_min(torch.finfo(x.dtype).tiny), radius)
 
 
 def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:
