@@ -117,7 +117,7 @@ def make_site():
                 pass
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         servers.append(server)
         site.url = f"http://127.0.0.1:{server.server_port}/"
         return site
