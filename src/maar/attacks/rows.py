@@ -66,7 +66,7 @@ class Rows:
         with torch.enable_grad():
             z = self.suffix(self.region.point(leaves))
             loss = LOSSES[self.loss](z, self.y, self.target)
-        gradient = torch.autograd.grad(loss.sum(), leaves)
+            gradient = torch.autograd.grad(loss.sum(), leaves)
         self._note(e, z.detach(), last=False)
         return loss.detach(), gradient
 
