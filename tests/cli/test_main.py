@@ -1,6 +1,7 @@
 """Dispatch: exit codes, one-line errors, and a `--help` that loads nothing heavy."""
 
 import errno
+import os
 import subprocess
 import sys
 import time
@@ -122,6 +123,17 @@ def test_module_and_script_are_the_same_program():
     done = maar("nonsense")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_wait_without_spinning_unless_told_otherwise(given, used, monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")  # in any case, so that it is undone
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setattr(sys, "argv", ["maar", "--version"])
+    with pytest.raises(SystemExit):
+        cli.entry()
+    assert os.environ["OMP_WAIT_POLICY"] == used
 
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])
