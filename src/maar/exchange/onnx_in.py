@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
+# What an operator raises: ValueError with its reason, the others for a node that is not as the
+# standard has it, such as a string where numbers belong.
+MALFORMED = (ValueError, IndexError, TypeError, OverflowError, MemoryError, RuntimeError)
+
 OLDEST_OPSET = 7  # before it, broadcasting was written differently
 
 
@@ -119,7 +123,7 @@ class _Reader:
             value = OPERATORS[proto.op_type](node)
             if node.attributes:
                 raise ValueError(f"attribute {next(iter(node.attributes))!r} is not supported")
-        except (ValueError, IndexError) as reason:
+        except MALFORMED as reason:
             raise self._refusal(position, proto, str(reason)) from reason
         self.values[proto.output[0]] = value
 
@@ -167,7 +171,8 @@ class _Reader:
     def _refusal(self, position: int, node: onnx.NodeProto, reason: str) -> UsageError:
         name = repr(node.name) if node.name else f"{position} (output {', '.join(node.output)})"
         domain = f"{node.domain}." if node.domain else ""
-        return UsageError(f"{self.path}: node {name}, operator {domain}{node.op_type}: {reason}")
+        message = f"{self.path}: node {name}, operator {domain}{node.op_type}: {reason}"
+        return UsageError("".join(c if c.isprintable() else "?" for c in message))
 
 
 def _load(path: Path) -> onnx.GraphProto:

@@ -69,6 +69,8 @@ def _pads(
         return pads
     if auto not in ("SAME_UPPER", "SAME_LOWER"):
         raise ValueError(f"auto_pad = {auto} is unknown")
+    if max(dilations) > 1:  # onnxruntime refuses this too
+        raise ValueError(f"auto_pad = {auto} with dilations is not supported")
     before, after = [], []
     for n, k, s, d in zip(size, kernel, strides, dilations, strict=True):
         total = max((math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from maar.networks.checking import spell
 from maar.networks.supported import SUPPORTED, Shape
 
 
@@ -72,7 +73,10 @@ class Node:
 
 def then(link: Link, layer: nn.Module) -> Link:
     """`layer` after `link`."""
-    return Link(link, layer, SUPPORTED[type(layer)].shape(layer, link.shape))
+    try:
+        return Link(link, layer, SUPPORTED[type(layer)].shape(layer, link.shape))
+    except ValueError as reason:
+        raise ValueError(f"does not fit an input of shape {spell(link.shape)}: {reason}") from None
 
 
 def layers_between(start: Link | None, end: Link) -> list[Link]:

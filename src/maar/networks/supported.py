@@ -83,7 +83,7 @@ def _require_image(shape: Shape) -> None:
 def _require_flat(shape: Shape) -> None:
     # torch would apply a Linear to the last axis of an image; the bounds would not.
     if len(shape) != 1:
-        raise ValueError("put nn.Flatten() before it")
+        raise ValueError("it takes flat features (nn.Flatten() before it)")
 
 
 def _require_channels(channels: int, shape: Shape) -> None:
