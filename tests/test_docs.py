@@ -1,6 +1,7 @@
 """Code that the documentation shows must run, and must be true."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def python_blocks(page):
-    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.S)
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = re.findall(r"^ *```python\n(.*?)^ *```$", text, re.S | re.M)
+    return [textwrap.dedent(block) for block in found]
 
 
 @pytest.fixture(scope="module")
