@@ -176,18 +176,24 @@ def _progress() -> Progress:
         BarColumn,
         DownloadColumn,
         Progress,
+        Task,
         TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
+        TimeElapsedColumn,
     )
+    from rich.text import Text
+
+    class Amount(DownloadColumn):
+        """Bytes done and to do; nothing for a program that does not tell."""
+
+        def render(self, task: Task) -> Text:
+            return Text() if task.total is None else super().render(task)
 
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        Amount(),
+        TimeElapsedColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
