@@ -7,7 +7,6 @@ its best point.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 
 import torch
@@ -129,12 +128,12 @@ class _State:
 
 
 def _checkpoints(steps: int) -> set[int]:
-    """Steps ceil(p_j * steps) with p_0 = 0, p_1 = 0.22, and gaps shrinking by 0.03 down to 0.06."""
-    before, now = 0.0, 0.22
+    """Steps ceil(p_j * steps) with p_0 = 0, p_1 = 22 %, and gaps that shrink by 3 % down to 6 %."""
+    before, now = 0, 22
     found = set()
-    while now <= 1:
-        found.add(math.ceil(now * steps))
-        before, now = now, now + max(now - before - 0.03, 0.06)
+    while now <= 100:
+        found.add(-(-now * steps // 100))
+        before, now = now, now + max(now - before - 3, 6)
     return found
 
 
