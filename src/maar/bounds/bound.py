@@ -35,6 +35,16 @@ class Enclosure:
     ub: Tensor
     pre: tuple[Pair, ...]
 
+    @staticmethod
+    def stack(parts: Sequence[Enclosure]) -> Enclosure:
+        """Join enclosures of single images into that of a batch."""
+        pre = zip(*(part.pre for part in parts), strict=True)
+        return Enclosure(
+            torch.cat([part.lb for part in parts]),
+            torch.cat([part.ub for part in parts]),
+            tuple((torch.cat([p[0] for p in k]), torch.cat([p[1] for p in k])) for k in pre),
+        )
+
 
 class Bound(Protocol):
     """A bound domain. `sound` is False for an estimate: certification refuses those."""
@@ -68,6 +78,29 @@ def margins(y: Tensor, classes: int, dtype: torch.dtype = torch.float32) -> Tens
 def as_graph(net: nn.Module | Graph, box: Box) -> Graph:
     """A network traced for the box's shape; a graph is passed through."""
     return net if isinstance(net, Graph) else trace(net, box.lb.shape[1:])
+
+
+@dataclass(frozen=True)
+class Corners:
+    """The plainest box."""
+
+    lb: Tensor
+    ub: Tensor
+
+
+def one_image(
+    graph: Graph, box: Box, C: Tensor | None, known: Sequence[Pair | None] | None, n: int
+) -> tuple[Corners, Tensor, list[Pair | None] | None]:
+    """Image n of a batch: its box, its specification (every output if none) and what is known."""
+    if C is None:
+        count = graph.shapes[-1].numel()
+        spec = torch.eye(count, dtype=graph.dtype, device=box.lb.device)[None]
+    else:
+        spec = C[n : n + 1]
+    cut = None
+    if known is not None:
+        cut = [None if pair is None else (pair[0][n : n + 1], pair[1][n : n + 1]) for pair in known]
+    return Corners(box.lb[n : n + 1], box.ub[n : n + 1]), spec, cut
 
 
 def intersect(old: Pair, new: Pair | None) -> Pair:

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from maar.bounds.backward import Backward
-from maar.bounds.bound import Box, Pair
+from maar.bounds.bound import Box, Pair, intersect
 from maar.bounds.crown import specification
 from maar.bounds.graph import Graph, one_affine
 from maar.bounds.interval import Boxes, output
-from maar.bounds.relax import lower_slope, upper_line
+from maar.bounds.relax import lower_slope, parallel_lines, upper_line
 from maar.bounds.rounding import gamma
 from maar.bounds.rows import Rows, neurons
 
@@ -44,14 +44,13 @@ class Affine:
     def __getitem__(self, keep: Tensor) -> Affine:
         return Affine(self.X[keep], self.Z[keep], self.c[keep], self.e[keep])
 
+    def __neg__(self) -> Affine:
+        return Affine(-self.X, -self.Z, -self.c, self.e)
+
     def both_signs(self) -> Affine:
         """The rows and their negatives: a lower bound of -v is an upper bound of v."""
-        return Affine(
-            torch.cat([self.X, -self.X]),
-            torch.cat([self.Z, -self.Z]),
-            torch.cat([self.c, -self.c]),
-            torch.cat([self.e, self.e]),
-        )
+        pairs = zip(vars(self).values(), vars(-self).values(), strict=True)
+        return Affine(*(torch.cat(pair) for pair in pairs))
 
 
 @dataclass
@@ -66,16 +65,28 @@ class Layer:
 
 @dataclass
 class Reduced:
-    """The reduced network of one image; `layers` has one entry per ReLU, possibly empty."""
+    """The reduced network of one image; `layers` has one entry per ReLU, possibly empty.
+
+    `parallel`: ReLUs are relaxed by two parallel lines, which makes the bounds those of the
+    zonotope domain, with the same error terms. `interval`: the specification's interval bounds,
+    which are not always the looser ones.
+    """
 
     graph: Graph
     boxes: Boxes
     layers: list[Layer]
     centre: Tensor
     radius: Tensor
+    parallel: bool = False
+    interval: Pair = field(init=False)
     composed: dict[int, Layer] = field(default_factory=dict)
 
-    def lower(self, rows: Affine, slopes: Sequence[Tensor | None] | None = None) -> Tensor:
+    @property
+    def columns(self) -> int:
+        """How many unstable ReLUs there are."""
+        return sum(len(layer.index) for layer in self.layers)
+
+    def lower(self, rows: Affine, slopes: Sequence[Tensor] | None = None) -> Tensor:
         """CROWN's lower bounds of rows over the first ReLUs; `slopes[k]` is [U_k] or [R, U_k]."""
         X, Z, c, e = rows.X, rows.Z, rows.c, rows.e
         start = Z.shape[1]
@@ -85,10 +96,7 @@ class Reduced:
                 continue
             stop, start = start, start - len(layer.index)
             part = Z[:, start:stop]
-            above, intercept = upper_line(layer.lb, layer.ub)
-            below = slopes[k] if slopes is not None else None
-            if below is None:
-                below = lower_slope(layer.lb, layer.ub)
+            above, intercept, below = self._lines(layer, slopes[k] if slopes else None)
             negative = part.clamp(max=0)
             part = part.clamp(min=0) * below + negative * above
             X = X + part @ layer.rows.X
@@ -96,6 +104,22 @@ class Reduced:
             c = c + part @ layer.rows.c + negative @ intercept
             e = e + part.abs() @ layer.rows.e
         return c + X @ self.centre - X.abs() @ self.radius - e
+
+    def bounds(self, rows: Affine, slopes: Sequence[Tensor] | None = None) -> Pair:
+        """Both bounds of the specification's rows, intersected with the interval's; [1, S]."""
+        low, high = self.lower(rows.both_signs(), slopes).chunk(2)
+        return intersect((low[None], -high[None]), self.interval)
+
+    def _lines(self, layer: Layer, slope: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Slope and intercept above, slope below."""
+        if self.parallel:
+            above, intercept = parallel_lines(layer.lb, layer.ub, slope)
+            return above, intercept, above
+        below = lower_slope(layer.lb, layer.ub)
+        if slope is not None:
+            # A ReLU that became stable on the way is exact; its slope is no choice any more.
+            below = torch.where((layer.lb < 0) & (layer.ub > 0), slope, below)
+        return *upper_line(layer.lb, layer.ub), below
 
     def _depth(self, columns: int) -> int:
         """How many ReLUs stand behind the first `columns` columns of Z."""
@@ -216,21 +240,26 @@ def reduce(
     C: Tensor,
     known: Sequence[Pair | None] | None = None,
     rounding: bool = True,
+    parallel: bool = False,
+    slopes: Sequence[Tensor] | None = None,
 ) -> tuple[Reduced, Affine]:
-    """Build the reduced network of one image and the rows of its specification C ([1, S, K])."""
+    """Build the reduced network of one image and the rows of its specification C ([1, S, K]).
+
+    `slopes`: a zonotope's own slopes for all neurons of each ReLU, instead of DeepZ's.
+    """
     boxes = Boxes.start(graph, box, rounding)
     lb, ub = boxes.lb[0].flatten(), boxes.ub[0].flatten()
-    reduced = Reduced(graph, boxes, [], (lb + ub) / 2, (ub - lb) / 2)
+    reduced = Reduced(graph, boxes, [], (lb + ub) / 2, (ub - lb) / 2, parallel)
     for k, i in enumerate(graph.relus):
         value = graph.nodes[i].inputs[0]
         boxes.advance(i)
         boxes.refine(value, known[k] if known else None)
-        reduced.layers.append(_layer(reduced, value))
-    output(boxes, None)
+        reduced.layers.append(_layer(reduced, value, slopes))
+    reduced.interval = output(boxes, C)
     return reduced, reduced.carry(len(graph.nodes), specification(graph, C, 1, boxes.lb[0]))
 
 
-def _layer(reduced: Reduced, value: int) -> Layer:
+def _layer(reduced: Reduced, value: int, slopes: Sequence[Tensor] | None) -> Layer:
     """Bound the neurons that intervals leave open, and keep the rows of the unstable ones."""
     boxes = reduced.boxes
     shape = boxes.graph.shapes[value]
@@ -238,7 +267,11 @@ def _layer(reduced: Reduced, value: int) -> Layer:
     index = ((lb < 0) & (ub > 0)).nonzero().squeeze(1)
     rows = reduced.carry(value, neurons(shape, index, None, lb.dtype))
     if len(index) and not one_affine(boxes.graph, value):
-        low, high = reduced.lower(rows.both_signs()).chunk(2)
+        given = slopes and [
+            slope.flatten()[layer.index]
+            for slope, layer in zip(slopes, reduced.layers, strict=False)
+        ]
+        low, high = reduced.lower(rows.both_signs(), given).chunk(2)
         lb[index] = torch.maximum(lb[index], low)
         ub[index] = torch.minimum(ub[index], -high)
         boxes.lb[value] = lb.view_as(boxes.lb[value])

@@ -12,15 +12,31 @@ from torch import Tensor
 from maar.bounds.rounding import unit
 
 
+def intercept_above(slope: Tensor, lb: Tensor, ub: Tensor) -> Tensor:
+    """The least t with slope v + t >= relu(v) on [lb, ub], sound in floating point.
+
+    Both ends are covered (four roundings away at most), so by convexity is all in between.
+    """
+    return torch.maximum(-slope * lb, (1 - slope) * ub) * (1 + 8 * unit(ub.dtype))
+
+
 def upper_line(lb: Tensor, ub: Tensor) -> tuple[Tensor, Tensor]:
     """Slope and intercept of the line above, sound in floating point for the given lb and ub."""
     unstable = (lb < 0) & (ub > 0)
     # The untaken branch of `where` must stay finite, or its gradient would be NaN.
     width = torch.where(unstable, ub - lb, torch.ones_like(ub))
     slope = torch.where(unstable, ub / width, (lb >= 0).to(ub.dtype))
-    # Whatever slope came out of the rounding, this intercept is on or above the ReLU at both
-    # ends (four roundings away at most), so by convexity it is so in between.
-    intercept = torch.maximum(-slope * lb, (1 - slope) * ub) * (1 + 8 * unit(ub.dtype))
+    intercept = intercept_above(slope, lb, ub)
+    return slope, torch.where(unstable, intercept, torch.zeros_like(intercept))
+
+
+def parallel_lines(lb: Tensor, ub: Tensor, slope: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Slope and intercept of a zonotope's band [s v, s v + t]; DeepZ's slope unless given one."""
+    if slope is None:
+        return upper_line(lb, ub)
+    unstable = (lb < 0) & (ub > 0)
+    slope = torch.where(unstable, slope.clamp(0, 1), (lb >= 0).to(ub.dtype))
+    intercept = intercept_above(slope, lb, ub)
     return slope, torch.where(unstable, intercept, torch.zeros_like(intercept))
 
 

@@ -1,0 +1,133 @@
+"""alpha-CROWN: CROWN with the lower slopes chosen by gradient (Xu et al. 2021).
+
+Every slope in [0, 1] is sound, so the bound is maximised over them: the slopes of the last
+bound only (`slopes="last"`), or also those of every ReLU input's own bound
+(`slopes="all"`), which tightens the relaxations themselves. Only target classes that are
+still open are worked on, and an image stops when none is left. On one image's reduced
+network a step is a few small matrix products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from maar.bounds.bound import Box, Enclosure, Pair, as_graph, one_image
+from maar.bounds.graph import Graph
+from maar.bounds.reduced import Affine, Layer, Reduced, reduce
+from maar.bounds.relax import lower_slope, upper_line
+
+
+@dataclass(frozen=True)
+class AlphaCrown:
+    """Optimised backward linear bounds, one image at a time.
+
+    `slopes`: "last" or "all" (see above). `share`: "none" gives each target class its own
+    slopes in the last bound, "targets" one set for all of them.
+    """
+
+    name: ClassVar[str] = "alpha_crown"
+    sound: ClassVar[bool] = True
+    slopes: Literal["last", "all"] = "all"
+    share: Literal["none", "targets"] = "none"
+    steps: int = 20
+    lr: float = 0.25
+    decay: float = 0.95
+    rounding: bool = False
+
+    def __call__(
+        self,
+        net: nn.Module | Graph,
+        box: Box,
+        C: Tensor | None = None,
+        known: Sequence[Pair | None] | None = None,
+    ) -> Enclosure:
+        """See `Bound`. Upper bounds are CROWN's: robustness asks for the lower ones."""
+        graph = as_graph(net, box)
+        parts = [self._one(graph, *one_image(graph, box, C, known, n)) for n in range(len(box.lb))]
+        return Enclosure.stack(parts)
+
+    def _one(
+        self, graph: Graph, box: Box, C: Tensor, known: Sequence[Pair | None] | None
+    ) -> Enclosure:
+        with torch.no_grad():
+            reduced, spec = reduce(graph, box, C, known, self.rounding)
+            start = reduced.bounds(spec)
+        better = self.improve(reduced, spec, start[0][0])
+        return Enclosure(better[None], start[1], reduced.boxes.pre())
+
+    def improve(self, reduced: Reduced, spec: Affine, start: Tensor) -> Tensor:
+        """Raise the lower bounds `start` of the rows of `spec` until all are > 0 or steps end."""
+        best = start.clone()
+        open_ = (best <= 0).nonzero().squeeze(1)
+        if not len(open_) or not reduced.columns:
+            return best
+        with torch.enable_grad():
+            return self._ascend(reduced, spec, best, open_)
+
+    def _ascend(self, reduced: Reduced, spec: Affine, best: Tensor, open_: Tensor) -> Tensor:
+        rows = spec[open_]
+        last = _start(reduced.layers, 1 if self.share == "targets" else len(open_), lower_slope)
+        inner = []
+        if self.slopes == "all":
+            for k, layer in enumerate(reduced.layers):
+                # Measured: from the upper line's slope the inner bounds climb fastest.
+                inner.append(_start(reduced.layers[:k], 2 * len(layer.index), _upper_slope))
+        every = [slope for group in [last, *inner] for slope in group if slope.numel()]
+        optimiser = torch.optim.Adam(every, lr=self.lr)
+        for step in range(self.steps + 1):
+            current = _retightened(reduced, inner) if inner else reduced
+            bound = current.lower(rows, last)
+            with torch.no_grad():
+                best[open_] = torch.maximum(best[open_], bound)
+            if step == self.steps or bool((best > 0).all()):
+                break
+            # Rows already proved need no more work: only the open ones pull at the slopes.
+            optimiser.zero_grad(set_to_none=True)
+            (-bound[best[open_] <= 0].sum()).backward()
+            optimiser.step()
+            for group in optimiser.param_groups:
+                group["lr"] *= self.decay
+            with torch.no_grad():
+                for slope in every:
+                    slope.clamp_(0, 1)
+        return best
+
+
+def _start(
+    layers: Sequence[Layer], count: int, choose: Callable[[Tensor, Tensor], Tensor]
+) -> list[Tensor]:
+    """Slopes for `count` rows over each layer, as parameters."""
+    return [
+        choose(layer.lb, layer.ub).expand(count, -1).clone().requires_grad_() for layer in layers
+    ]
+
+
+def _upper_slope(lb: Tensor, ub: Tensor) -> Tensor:
+    return upper_line(lb, ub)[0]
+
+
+def _retightened(reduced: Reduced, inner: list[list[Tensor]]) -> Reduced:
+    """The same network with every ReLU input bounded again, by the slopes of its own bound."""
+    layers: list[Layer] = []
+    for layer, slopes in zip(reduced.layers, inner, strict=True):
+        lb, ub = layer.lb, layer.ub
+        if len(layer.index) and layer.rows.Z.shape[1]:
+            so_far = replace(reduced, layers=layers)
+            low, high = so_far.lower(layer.rows.both_signs(), slopes).chunk(2)
+            lb, ub = _never_below(lb, low), -_never_below(-ub, high)
+        layers.append(replace(layer, lb=lb, ub=ub))
+    return replace(reduced, layers=layers)
+
+
+def _never_below(old: Tensor, new: Tensor) -> Tensor:
+    """max(old, new), both sound; the gradient always goes to `new`.
+
+    With the true gradient of max, a slope that once made a bound worse than the old one
+    would never be moved again (measured: 19 instead of 22 of 40 hard images proved).
+    """
+    return new + (torch.maximum(old, new) - new).detach()

@@ -1,0 +1,193 @@
+"""The zonotope domain with exact error terms: {a + A e, e in [-1,1]^m} (DeepZ, Singh et al. 2018).
+
+A ReLU with l < 0 < u becomes the band s v + mu (1 + e_new), mu = max(-s l, (1-s) u) / 2, with
+DeepZ's slope s = u / (u - l) or one that is given and may be trained; a stable ReLU adds no
+term. In training the error terms are carried forward, batch by batch and differentiably. In
+certification the same bounds come from one image's reduced network, many times faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from maar.bounds.affine import conv_of, per_channel, scale_of
+from maar.bounds.bound import Box, Enclosure, Pair, as_graph, intersect, one_image
+from maar.bounds.graph import Add, Graph, compile_network
+from maar.bounds.interval import Boxes, output
+from maar.bounds.reduced import reduce
+from maar.bounds.relax import parallel_lines
+from maar.networks.layers import Normalize
+
+
+@dataclass(frozen=True)
+class Zonotope:
+    """Forward error terms; `slopes[k]` is [*shape] or [N, *shape] for ReLU k (None: DeepZ's)."""
+
+    name: ClassVar[str] = "zonotope"
+    sound: ClassVar[bool] = True
+    slopes: tuple[Tensor, ...] | None = None
+    rounding: bool = False
+
+    def __call__(
+        self,
+        net: nn.Module | Graph,
+        box: Box,
+        C: Tensor | None = None,
+        known: Sequence[Pair | None] | None = None,
+    ) -> Enclosure:
+        """See `Bound`. Differentiable on a network; on a compiled graph it is fast instead."""
+        if self.rounding and not (isinstance(net, Graph) and net.constant):
+            # Rounding is accounted for in the reduced network, which needs fixed weights.
+            net = compile_network(_modules(net), box.lb.shape[1:])
+        graph = as_graph(net, box)
+        if graph.constant:
+            return self._reduced(graph, box, C, known)
+        return self._forward(graph, box, C, known)
+
+    def _reduced(
+        self, graph: Graph, box: Box, C: Tensor | None, known: Sequence[Pair | None] | None
+    ) -> Enclosure:
+        parts = []
+        for n in range(len(box.lb)):
+            one, spec, cut = one_image(graph, box, C, known, n)
+            slopes = self.slopes and [
+                slope[n] if slope.dim() > len(graph.shapes[i + 1]) else slope
+                for slope, i in zip(self.slopes, graph.relus, strict=True)
+            ]
+            reduced, rows = reduce(graph, one, spec, cut, self.rounding, True, slopes)
+            own = slopes and [
+                slope.flatten()[layer.index]
+                for slope, layer in zip(slopes, reduced.layers, strict=True)
+            ]
+            parts.append(Enclosure(*reduced.bounds(rows, own), reduced.boxes.pre()))
+        return Enclosure.stack(parts)
+
+    def _forward(
+        self, graph: Graph, box: Box, C: Tensor | None, known: Sequence[Pair | None] | None
+    ) -> Enclosure:
+        boxes = Boxes.start(graph, box, False)
+        values = [_start(boxes)]
+        for i, node in enumerate(graph.nodes):
+            given = [values[v] for v in node.inputs]
+            if isinstance(node.op, nn.ReLU):
+                k = graph.relus.index(i)
+                boxes.advance(i)
+                # A zonotope may leave the box of its own inputs: intervals are tighter at times.
+                boxes.refine(node.inputs[0], given[0].bounds())
+                boxes.refine(node.inputs[0], known[k] if known else None)
+                bounds = boxes.lb[node.inputs[0]], boxes.ub[node.inputs[0]]
+                slope = None if self.slopes is None else self.slopes[k].to(bounds[0])
+                values.append(_relu(given[0], k, *bounds, slope))
+            else:
+                values.append(RULES[type(node.op)](node.op, *given))
+        out = _flatten(nn.Flatten(), values[-1])
+        if C is not None:
+            # C differs from image to image, so this is no common linear map.
+            C = C.to(out.centre)
+            centre = (C @ out.centre.unsqueeze(-1)).squeeze(-1)
+            out = Terms(centre, {k: e @ C.transpose(1, 2) for k, e in out.groups.items()})
+        return Enclosure(*intersect(out.bounds(), output(boxes, C)), boxes.pre())
+
+
+@dataclass(frozen=True)
+class Terms:
+    """centre [N, *shape], and the error terms by group: -1 the input's, k those of ReLU k.
+
+    A group is [N, m, *shape]. Where branches meet, terms of the same group are the same e.
+    """
+
+    centre: Tensor
+    groups: dict[int, Tensor]
+
+    def radius(self) -> Tensor:
+        """The L1 norm of the error terms, neuron by neuron."""
+        return torch.stack([errors.abs().sum(1) for errors in self.groups.values()]).sum(0)
+
+    def bounds(self) -> Pair:
+        """The interval hull."""
+        radius = self.radius()
+        return self.centre - radius, self.centre + radius
+
+    def mapped(self, centre: Tensor, apply: Callable[[Tensor], Tensor]) -> Terms:
+        """A linear map applied to every error term, [N m, *shape] at a time."""
+        groups = {}
+        for k, errors in self.groups.items():
+            groups[k] = apply(errors.flatten(0, 1)).unflatten(0, errors.shape[:2])
+        return Terms(centre, groups)
+
+
+def _modules(net: nn.Module | Graph) -> nn.Module:
+    if isinstance(net, Graph):
+        raise ValueError("rounding needs a compiled graph (compile_network) or the network itself")
+    return net
+
+
+def _start(boxes: Boxes) -> Terms:
+    """One error term per pixel."""
+    lb, ub = boxes.lb[0], boxes.ub[0]
+    radius = ((ub - lb) / 2).flatten(1)
+    return Terms((lb + ub) / 2, {-1: torch.diag_embed(radius).unflatten(2, lb.shape[1:])})
+
+
+def _relu(value: Terms, k: int, lb: Tensor, ub: Tensor, slope: Tensor | None) -> Terms:
+    slope, height = parallel_lines(lb, ub, slope)
+    mu = height / 2
+    groups = {g: errors * slope.unsqueeze(1) for g, errors in value.groups.items()}
+    # Each image numbers its own unstable neurons; shorter lists leave zero terms behind.
+    unstable = ((lb < 0) & (ub > 0)).flatten(1)
+    count = int(unstable.sum(1).max())
+    if count:
+        image, place = unstable.nonzero(as_tuple=True)
+        number = unstable.cumsum(1)[image, place] - 1
+        fresh = lb.new_zeros(len(lb), count, unstable.shape[1])
+        fresh = fresh.index_put((image, number, place), mu.flatten(1)[image, place])
+        groups[k] = fresh.unflatten(2, lb.shape[1:])
+    return Terms(value.centre * slope + mu, groups)
+
+
+def _conv(op: nn.Module, value: Terms) -> Terms:
+    conv = conv_of(op, value.centre.shape[1])
+    weight = conv.weight.to(value.centre)
+    centre = conv.forward(value.centre, weight, conv.bias)
+    return value.mapped(centre, lambda errors: conv.forward(errors, weight))
+
+
+def _linear(op: nn.Module, value: Terms) -> Terms:
+    assert isinstance(op, nn.Linear)
+    return value.mapped(op(value.centre), lambda errors: errors @ op.weight.T)
+
+
+def _scale(op: nn.Module, value: Terms) -> Terms:
+    scale, shift = scale_of(op)
+    rank = value.centre.dim()
+    factor = per_channel(scale, rank)
+    centre = value.centre * factor + per_channel(shift, rank)
+    return value.mapped(centre, lambda errors: errors * factor)
+
+
+def _flatten(op: nn.Module, value: Terms) -> Terms:
+    return value.mapped(value.centre.flatten(1), lambda errors: errors.flatten(1))
+
+
+def _add(op: nn.Module, left: Terms, right: Terms) -> Terms:
+    groups = dict(left.groups)
+    for k, errors in right.groups.items():
+        groups[k] = groups[k] + errors if k in groups else errors
+    return Terms(left.centre + right.centre, groups)
+
+
+RULES: dict[type[nn.Module], Callable[..., Terms]] = {
+    nn.Conv2d: _conv,
+    nn.AvgPool2d: _conv,
+    nn.Linear: _linear,
+    nn.BatchNorm1d: _scale,
+    nn.BatchNorm2d: _scale,
+    Normalize: _scale,
+    nn.Flatten: _flatten,
+    Add: _add,
+}
