@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,8 @@ Every error is one line on stderr that starts with `maar: error:`.
 """
 
 # Fixed, so that the page does not depend on who builds it.
-ENVIRONMENT = {"COLUMNS": "92", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
+WIDTH = 92
+ENVIRONMENT = {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
 
 
 def help_text(*command: str) -> str:
@@ -50,14 +52,16 @@ def help_text(*command: str) -> str:
     )
     if done.returncode:
         raise RuntimeError(f"maar {' '.join(command)} --help failed: {done.stderr}")
-    return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
+    return "\n".join(textwrap.fill(line, WIDTH) for line in done.stdout.strip().splitlines())
 
 
 def subcommands(text: str) -> list[str]:
     """The alternatives that the usage line offers as a word of its own: `{list,fetch,...}`."""
     usage = text.split("\n\n")[0]
-    found = re.search(r"(?<![-\w] )(?<!\[)\{([a-z][a-z,-]*)\}", usage)
-    return found[1].split(",") if found else []
+    for before, names in re.findall(r"(\S+)\s+\{([a-z][a-z,-]*)\}", usage):
+        if not before.lstrip("[").startswith("-"):  # --flag {a,b} are values, not commands
+            return names.split(",")
+    return []
 
 
 def command_line() -> str:
