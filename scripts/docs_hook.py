@@ -59,7 +59,8 @@ def subcommands(text: str) -> list[str]:
     """The alternatives that the usage line offers as a word of its own: `{list,fetch,...}`."""
     usage = text.split("\n\n")[0]
     for before, names in re.findall(r"(\S+)\s+\{([a-z][a-z,-]*)\}", usage):
-        if not before.lstrip("[").startswith("-"):  # --flag {a,b} are values, not commands
+        flag = before.lstrip("[").startswith("-") and not before.endswith("]")
+        if not flag:  # --flag {a,b} are values, not commands
             return names.split(",")
     return []
 

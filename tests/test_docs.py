@@ -1,5 +1,6 @@
 """Code that the documentation shows must run, and must be true."""
 
+import importlib.util
 import re
 import textwrap
 from pathlib import Path
@@ -10,17 +11,28 @@ from torch import nn
 
 from maar.bounds.bound import margins
 from maar.bounds.interval import Interval
+from maar.cli.main import COMMANDS
 from maar.errors import UsageError
 from maar.networks import Normalize, Residual
 from maar.regions import Ball
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 
 
 def python_blocks(page):
     text = (DOCS / page).read_text(encoding="utf-8")
     found = re.findall(r"^ *```python\n(.*?)^ *```$", text, re.S | re.M)
     return [textwrap.dedent(block) for block in found]
+
+
+@pytest.fixture(scope="module")
+def docs_hook():
+    """What mkdocs runs to make the command-line reference."""
+    spec = importlib.util.spec_from_file_location("docs_hook", ROOT / "scripts" / "docs_hook.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +87,25 @@ def test_the_example_domain_refuses_what_it_has_no_rule_for(textbook):
 def test_python_in_the_docs_is_python(page):
     for block in python_blocks(page):
         compile(block, page, "exec")
+
+
+@pytest.mark.parametrize(
+    ("usage", "commands"),
+    [
+        ("usage: maar data [-h] {list,fetch}", ["list", "fetch"]),
+        ("usage: maar config {show,recipes} ...", ["show", "recipes"]),
+        ("usage: maar x [-h] [--kind {ball,box}] RUN", []),
+        ("usage: maar x [-h] --kind {ball,box}", []),
+        ("usage: maar x [-h] [--kind {ball,box}] {one,two}", ["one", "two"]),
+        ("usage: maar runs [DIR]\n\nuse {these,words}", []),
+    ],
+)
+def test_the_reference_finds_sub_commands(docs_hook, usage, commands):
+    assert docs_hook.subcommands(usage) == commands
+
+
+def test_the_reference_has_every_command(docs_hook, monkeypatch):
+    monkeypatch.setattr(docs_hook, "help_text", lambda *command: "usage: " + " ".join(command))
+    page = docs_hook.command_line()
+    for command in COMMANDS:
+        assert f"\n## maar {command}\n" in page
