@@ -118,8 +118,9 @@ def _retightened(reduced: Reduced, inner: list[list[Tensor]]) -> Reduced:
         lb, ub = layer.lb, layer.ub
         if len(layer.index) and layer.rows.Z.shape[1]:
             so_far = replace(reduced, layers=layers)
-            low, high = so_far.lower(layer.rows.both_signs(), slopes).chunk(2)
-            lb, ub = _never_below(lb, low), -_never_below(-ub, high)
+            low, high = zip(*(slope.chunk(2) for slope in slopes), strict=True)
+            lb = _never_below(lb, so_far.lower(layer.rows, low))
+            ub = -_never_below(-ub, -so_far.upper(layer.rows, high))
         layers.append(replace(layer, lb=lb, ub=ub))
     return replace(reduced, layers=layers)
 

@@ -18,7 +18,7 @@ from maar.bounds.affine import Conv, conv_of, per_channel, scale_of
 from maar.bounds.graph import Add
 from maar.bounds.interval import EXTRA, Boxes
 from maar.bounds.rounding import gamma
-from maar.bounds.rows import Rows, add
+from maar.bounds.rows import Rows, add, picked
 from maar.networks.layers import Normalize
 
 # Up to this many coefficients a window's step through a convolution is one matrix product.
@@ -110,7 +110,10 @@ def _conv(run: Backward, i: int, rows: Rows) -> Rows:
     if rows.corner is None:
         return rows.with_A(_transposed(rows.A, weight, conv, shape))
     channels, height, width = rows.A.shape[1:]
-    if run.boxes.graph.constant and conv.groups == 1 and channels * height * width <= WINDOW:
+    if rows.unit and conv.groups == 1 and conv.dilation == (1, 1):
+        which, sign = picked(rows)
+        A = (weight.flatten(1)[which] * sign).view(-1, *weight.shape[1:])
+    elif run.boxes.graph.constant and conv.groups == 1 and channels * height * width <= WINDOW:
         # A window through a convolution is always the same small matrix, wherever it stands.
         def matrix() -> Tensor:
             unit_rows = torch.eye(channels * height * width).to(rows.A)
@@ -122,7 +125,12 @@ def _conv(run: Backward, i: int, rows: Rows) -> Rows:
         A = _transposed(rows.A, weight, conv, None)
     scale = torch.tensor(conv.stride, device=A.device)
     offset = torch.tensor(conv.padding, device=A.device)
-    return Rows(A, rows.image, rows.corner * scale - offset).masked(shape).settle(shape)
+    below = Rows(A, rows.image, rows.corner * scale - offset)
+    # At a ReLU or the image the look-up drops what lies in the padding; elsewhere we must.
+    source = node.inputs[0]
+    if source > 0 and not isinstance(graph.nodes[source - 1].op, nn.ReLU):
+        below = below.masked(shape)
+    return below.settle(shape)
 
 
 def _transposed(A: Tensor, weight: Tensor, conv: Conv, shape: torch.Size | None) -> Tensor:
@@ -154,6 +162,9 @@ def _linear(run: Backward, i: int, rows: Rows) -> Rows:
     assert isinstance(op, nn.Linear)
     if op.bias is not None:
         run.constant = run.constant + rows.A @ op.bias
+    if rows.unit:
+        which, sign = picked(rows)
+        return rows.with_A(op.weight[which] * sign)
     return rows.with_A(rows.A @ op.weight)
 
 

@@ -135,13 +135,15 @@ def _affine(
     value = boxes.graph.nodes[i].inputs[0]
     lb, ub = boxes.lb[value], boxes.ub[value]
     centre, radius = (lb + ub) / 2, (ub - lb) / 2
-    middle, reach = apply(centre), apply_abs(radius)
+    middle = apply(centre)
     if not boxes.rounding:
+        reach = apply_abs(radius)
         return middle - reach, middle + reach, None
     largest = torch.maximum(lb.abs(), ub.abs())
+    reach, size = apply_abs(torch.cat([radius, largest])).chunk(2)
     # Neurons that are always zero add nothing to a sum, not even rounding.
     alive = int((largest > 0).flatten(1).sum(1).max())
-    size = apply_abs(largest) + torch.finfo(lb.dtype).tiny
+    size = size + torch.finfo(lb.dtype).tiny
     if bias is not None:
         size = size + per_channel(bias.abs(), middle.dim())
     reach = reach + gamma(min(terms, alive) + EXTRA, lb.dtype) * size

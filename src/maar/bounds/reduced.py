@@ -44,14 +44,6 @@ class Affine:
     def __getitem__(self, keep: Tensor) -> Affine:
         return Affine(self.X[keep], self.Z[keep], self.c[keep], self.e[keep])
 
-    def __neg__(self) -> Affine:
-        return Affine(-self.X, -self.Z, -self.c, self.e)
-
-    def both_signs(self) -> Affine:
-        """The rows and their negatives: a lower bound of -v is an upper bound of v."""
-        pairs = zip(vars(self).values(), vars(-self).values(), strict=True)
-        return Affine(*(torch.cat(pair) for pair in pairs))
-
 
 @dataclass
 class Layer:
@@ -88,6 +80,23 @@ class Reduced:
 
     def lower(self, rows: Affine, slopes: Sequence[Tensor] | None = None) -> Tensor:
         """CROWN's lower bounds of rows over the first ReLUs; `slopes[k]` is [U_k] or [R, U_k]."""
+        X, c, e = self._relaxed(rows, slopes, upper=False)
+        return c + X @ self.centre - X.abs() @ self.radius - e
+
+    def upper(self, rows: Affine, slopes: Sequence[Tensor] | None = None) -> Tensor:
+        """CROWN's upper bounds of rows."""
+        X, c, e = self._relaxed(rows, slopes, upper=True)
+        return c + X @ self.centre + X.abs() @ self.radius + e
+
+    def bounds(self, rows: Affine, slopes: Sequence[Tensor] | None = None) -> Pair:
+        """Both bounds of the specification's rows, intersected with the interval's; [1, S]."""
+        found = self.lower(rows, slopes)[None], self.upper(rows, slopes)[None]
+        return intersect(found, self.interval)
+
+    def _relaxed(
+        self, rows: Affine, slopes: Sequence[Tensor] | None, upper: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows with every z replaced by a line on the side asked for: X, c, e over x alone."""
         X, Z, c, e = rows.X, rows.Z, rows.c, rows.e
         start = Z.shape[1]
         for k in range(self._depth(start) - 1, -1, -1):
@@ -95,20 +104,20 @@ class Reduced:
             if not len(layer.index):
                 continue
             stop, start = start, start - len(layer.index)
-            part = Z[:, start:stop]
             above, intercept, below = self._lines(layer, slopes[k] if slopes else None)
-            negative = part.clamp(max=0)
-            part = part.clamp(min=0) * below + negative * above
-            X = X + part @ layer.rows.X
-            Z = Z[:, :start] + part @ layer.rows.Z
-            c = c + part @ layer.rows.c + negative @ intercept
-            e = e + part.abs() @ layer.rows.e
-        return c + X @ self.centre - X.abs() @ self.radius - e
-
-    def bounds(self, rows: Affine, slopes: Sequence[Tensor] | None = None) -> Pair:
-        """Both bounds of the specification's rows, intersected with the interval's; [1, S]."""
-        low, high = self.lower(rows.both_signs(), slopes).chunk(2)
-        return intersect((low[None], -high[None]), self.interval)
+            positive = Z[:, start:stop].clamp(min=0)
+            negative = Z[:, start:stop] - positive
+            if upper:
+                to_above, to_below = positive, negative
+            else:
+                to_above, to_below = negative, positive
+            part = to_above * above + to_below * below
+            X = torch.addmm(X, part, layer.rows.X)
+            Z = torch.addmm(Z[:, :start], part, layer.rows.Z)
+            lifted = to_above @ intercept if intercept.dim() == 1 else (to_above * intercept).sum(1)
+            c = torch.addmv(c, part, layer.rows.c) + lifted
+            e = torch.addmv(e, part.abs(), layer.rows.e)
+        return X, c, e
 
     def _lines(self, layer: Layer, slope: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Slope and intercept above, slope below."""
@@ -197,7 +206,8 @@ class Reduced:
         """
         lb, ub = self.boxes.lb[0].flatten(), self.boxes.ub[0].flatten()
         terms = rows.X.shape[1] + rows.Z.shape[1] + 4 * len(self.layers) + 16
-        reach = [layer.ub for layer in self.layers if len(layer.index)]
+        # No z, and no line above one, is larger than this on its range.
+        reach = [torch.maximum(-layer.lb, layer.ub) for layer in self.layers if len(layer.index)]
         size = rows.X.abs() @ torch.maximum(lb.abs(), ub.abs()) + rows.c.abs()
         if reach:
             size = size + rows.Z.abs() @ torch.cat(reach)
@@ -271,9 +281,8 @@ def _layer(reduced: Reduced, value: int, slopes: Sequence[Tensor] | None) -> Lay
             slope.flatten()[layer.index]
             for slope, layer in zip(slopes, reduced.layers, strict=False)
         ]
-        low, high = reduced.lower(rows.both_signs(), given).chunk(2)
-        lb[index] = torch.maximum(lb[index], low)
-        ub[index] = torch.minimum(ub[index], -high)
+        lb[index] = torch.maximum(lb[index], reduced.lower(rows, given))
+        ub[index] = torch.minimum(ub[index], reduced.upper(rows, given))
         boxes.lb[value] = lb.view_as(boxes.lb[value])
         boxes.ub[value] = ub.view_as(boxes.ub[value])
         open_ = (lb[index] < 0) & (ub[index] > 0)

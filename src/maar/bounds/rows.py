@@ -21,7 +21,7 @@ class Rows:
 
     `image` is the image of each row, or None where the batch holds one image only.
     `corner` is the place of a window's top left element in the value, [R, 2]; it may lie
-    outside the value (in the padding), where A is zero. None means dense.
+    outside the value (in the padding), where nothing is multiplied. None means dense.
     `unit` says that each row is plus or minus one neuron.
     """
 
@@ -51,7 +51,9 @@ class Rows:
         # Windows may hang over every edge by at most their own size.
         padded = F.pad(field, (width, width, height, height))
         views = padded.unfold(2, height, 1).unfold(3, width, 1).permute(0, 2, 3, 1, 4, 5)
-        y, x = self.corner[:, 0] + height, self.corner[:, 1] + width
+        # A window wholly outside sees only the padding, wherever outside it is.
+        y = (self.corner[:, 0] + height).clamp(0, views.shape[1] - 1)
+        x = (self.corner[:, 1] + width).clamp(0, views.shape[2] - 1)
         if self.image is not None:
             return views[self.image, y, x]
         # Many rows stand at the same place (one per channel): cut each window out once.
@@ -68,38 +70,37 @@ class Rows:
         """|a| . field for each row, [R]."""
         return self.with_A(self.A.abs()).dot(field)
 
+    def places(self) -> tuple[Tensor, Tensor]:
+        """The line [R, height] and column [R, width] in the value of each window element."""
+        assert self.corner is not None
+        device, (height, width) = self.A.device, self.A.shape[-2:]
+        y = self.corner[:, 0, None] + torch.arange(height, device=device)
+        x = self.corner[:, 1, None] + torch.arange(width, device=device)
+        return y, x
+
     def masked(self, shape: torch.Size) -> Rows:
         """Zero what a window has outside the value: nothing is there but padding."""
         if self.corner is None:
             return self
-        size = torch.tensor(shape[-2:], device=self.corner.device)
-        extent = torch.tensor(self.A.shape[-2:], device=self.corner.device)
-        if bool(((self.corner >= 0) & (self.corner + extent <= size)).all()):
+        y, x = self.places()
+        inside_y, inside_x = (y >= 0) & (y < shape[1]), (x >= 0) & (x < shape[2])
+        if bool(inside_y.all() & inside_x.all()):
             return self
-        inside = []
-        for axis in (0, 1):
-            place = self.corner[:, axis, None] + torch.arange(
-                self.A.shape[2 + axis], device=self.corner.device
-            )
-            inside.append(((place >= 0) & (place < shape[1 + axis])).to(self.A.dtype))
-        mask = inside[0][:, None, :, None] * inside[1][:, None, None, :]
-        # A window wholly outside is all zero: moved to the rim, `look_up` can still reach it.
-        corner = torch.minimum(torch.maximum(self.corner, -extent), size)
-        return Rows(self.A * mask, self.image, corner)
+        mask = (inside_y[:, :, None] & inside_x[:, None, :]).unsqueeze(1)
+        return self.with_A(self.A * mask)
 
     def dense(self, shape: torch.Size) -> Rows:
-        """Write windows out over the whole value. Coefficients outside must be zero."""
+        """Write windows out over the whole value."""
         if self.corner is None:
             return self
-        count, channels, height, width = self.A.shape
-        device = self.A.device
-        y = self.corner[:, 0, None] + torch.arange(height, device=device)
-        x = self.corner[:, 1, None] + torch.arange(width, device=device)
+        rows = self.masked(shape)
+        count, channels = self.A.shape[:2]
+        y, x = self.places()
         # What hangs over an edge is zero, so it may be added anywhere: to the rim.
         y, x = y.clamp(0, shape[1] - 1), x.clamp(0, shape[2] - 1)
-        place = (y[:, :, None] * shape[2] + x[:, None, :]).view(count, 1, height * width)
+        place = (y[:, :, None] * shape[2] + x[:, None, :]).view(count, 1, -1)
         whole = self.A.new_zeros((count, channels, shape[1] * shape[2]))
-        whole = whole.scatter_add(2, place.expand(-1, channels, -1), self.A.flatten(2))
+        whole = whole.scatter_add(2, place.expand(-1, channels, -1), rows.A.flatten(2))
         return Rows(whole.view(count, *shape), self.image)
 
     def settle(self, shape: torch.Size) -> Rows:
@@ -122,6 +123,12 @@ class Rows:
         inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
         place = (channel * height * width + y * width + x).clamp(0, channels * height * width - 1)
         return self.A.flatten(1).gather(1, place) * inside
+
+
+def picked(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Of unit rows: which channel or neuron each one picks, and its sign."""
+    A = rows.A.flatten(1)
+    return A.abs().argmax(1), A.sum(1, keepdim=True)
 
 
 def neurons(shape: torch.Size, index: Tensor, image: Tensor | None, dtype: torch.dtype) -> Rows:
