@@ -68,7 +68,7 @@ class Backward:
     def _account(self, i: int, rows: Rows) -> None:
         """Add what rounding may lose where the rows pass affine node i.
 
-        Each new coefficient, and the constant, is a sum over the row's non-zero coefficients:
+        Each new coefficient, and the constant, is a sum over the row's non-zero coefficients;
         n of them give gamma(n) |a| (|W| |h| + |b|). A row that picks one neuron of a layer
         takes its stored weights as they are; derived weights (1/std) have rounding of their own.
         """
@@ -76,8 +76,8 @@ class Backward:
         stored = isinstance(self.boxes.graph.nodes[i].op, nn.Conv2d | nn.Linear)
         if size is None or (rows.unit and stored):
             return
-        terms = (rows.A != 0).flatten(1).sum(1).max() if len(rows) else 0
-        self.error = self.error + gamma(int(terms) + EXTRA, rows.A.dtype) * rows.dot_abs(size)
+        terms = rows.A[:1].numel() if rows.terms is None else rows.terms
+        self.error = self.error + gamma(terms + EXTRA, rows.A.dtype) * rows.dot_abs(size)
 
     def _meet(self, value: int, left: Rows, right: Rows) -> Rows:
         total = add(left, right, self.boxes.graph.shapes[value])

@@ -129,7 +129,7 @@ def lower(boxes: Boxes, value: int, rows: Rows, slopes: Slopes | None = None) ->
         negative = rows.A.clamp(max=0)
         run.constant = run.constant + rows.with_A(negative).dot(intercept)
         A = rows.A.clamp(min=0) * below + negative * rows.look_up(above)
-        return rows.with_A(A)
+        return rows.gated(A, ub > 0) if boxes.rounding else rows.with_A(A)
 
     run = Backward(boxes, relu)
     at_input = run.run(value, rows)

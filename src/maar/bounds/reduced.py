@@ -150,10 +150,12 @@ class Reduced:
             source = graph.nodes[i].inputs[0]
             found[k] = rows.columns(self.layers[k].index, graph.shapes[source])
             if rows.corner is None and self._worth_composing(k, len(rows)):
-                active = self._active(k)
-                taken.append(_compose(rows.A.flatten(1)[:, active.index], active.rows))
+                known = self._active(k)
+                taken.append(_compose(rows.A.flatten(1)[:, known.index], known.rows))
                 return None
-            return rows.with_A(rows.A * rows.look_up((boxes.lb[source] >= 0).to(rows.A)))
+            active = boxes.lb[source] >= 0
+            A = rows.A * rows.look_up(active.to(rows.A))
+            return rows.gated(A, active) if boxes.rounding else rows.with_A(A)
 
         run = Backward(boxes, relu)
         at_input = run.run(value, rows)

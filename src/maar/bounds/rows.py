@@ -22,20 +22,22 @@ class Rows:
     `image` is the image of each row, or None where the batch holds one image only.
     `corner` is the place of a window's top left element in the value, [R, 2]; it may lie
     outside the value (in the padding), where nothing is multiplied. None means dense.
-    `unit` says that each row is plus or minus one neuron.
+    `unit` says that each row is plus or minus one neuron. `terms` bounds the number of
+    non-zero coefficients of a row, where somebody knows better than the size of A.
     """
 
     A: Tensor
     image: Tensor | None
     corner: Tensor | None = None
     unit: bool = False
+    terms: int | None = None
 
     def __len__(self) -> int:
         return len(self.A)
 
     def with_A(self, A: Tensor) -> Rows:
         """The same places with other coefficients."""
-        return replace(self, A=A, unit=False)
+        return replace(self, A=A, unit=False, terms=None)
 
     def __neg__(self) -> Rows:
         return replace(self, A=-self.A)
@@ -59,6 +61,17 @@ class Rows:
         # Many rows stand at the same place (one per channel): cut each window out once.
         place, which = torch.unique(y * views.shape[2] + x, return_inverse=True)
         return views[0, place // views.shape[2], place % views.shape[2]].index_select(0, which)
+
+    def gated(self, A: Tensor, gate: Tensor) -> Rows:
+        """New coefficients that are zero wherever the boolean field `gate` is false."""
+        count = gate.flatten(1).sum(1) if self.corner is None else gate.sum(1, keepdim=True)
+        if self.corner is not None:
+            window = (min(A.shape[2], gate.shape[2]), min(A.shape[3], gate.shape[3]))
+            pad = (window[0] // 2, window[1] // 2)
+            # The most that any window of this size can hold, those over the edge included.
+            count = F.avg_pool2d(count.to(A), window, 1, pad, divisor_override=1).round()
+        terms = min(int(count.max()) if len(A) else 0, A[0].numel() if len(A) else 0)
+        return replace(self, A=A, unit=False, terms=terms)
 
     def dot(self, field: Tensor) -> Tensor:
         """a . field for each row, [R]."""
