@@ -195,9 +195,10 @@ def _tyro(
     except SystemExit as leave:
         if leave.code in (0, None):
             raise  # --help
-        last = argv[-1]
-        what = f"{last} needs a value" if last.startswith("-") else f"cannot read {' '.join(argv)}"
-        raise UsageError(what) from None
+        # All that is left to tyro to complain about: unknown flags and bad values are told by us.
+        followed = zip(argv, [*argv[1:], "--"], strict=True)
+        bare = [word for word, after in followed if word[:2] == after[:2] == "--"]
+        raise UsageError(f"{bare[0] if bare else ' '.join(argv)} needs a value") from None
     if rest:
         _refuse(rest[0], flags, extras)
     own = {extra.name: getattr(parsed, f"{extra.name}_") for extra in extras}

@@ -34,8 +34,10 @@ class Display:
     def begin(self, config: Config, plan: Plan, net: nn.Module, images: int, done: int) -> None:
         """The run is laid out; `done` epochs of it are from an earlier session."""
 
-    def step(self, epoch: Epoch, steps: int, means: dict[str, float]) -> None:
-        """`steps` of an epoch are done, with these means of terms and notes so far."""
+    def step(
+        self, epoch: Epoch, steps: int, loss: dict[str, float], notes: dict[str, float]
+    ) -> None:
+        """`steps` of an epoch are done, with these means of the loss terms and notes so far."""
 
     def epoch(self, record: dict[str, Any]) -> None:
         """An epoch is done; `record` is its line in metrics.jsonl."""
@@ -66,7 +68,9 @@ class PlainDisplay(Display):
         if done:
             print(f"resuming after epoch {done} of {len(plan.epochs)}", flush=True)
 
-    def step(self, epoch: Epoch, steps: int, means: dict[str, float]) -> None:
+    def step(
+        self, epoch: Epoch, steps: int, loss: dict[str, float], notes: dict[str, float]
+    ) -> None:
         self.pace.step()
 
     def epoch(self, record: dict[str, Any]) -> None:
@@ -103,13 +107,15 @@ class LiveDisplay(Display):
         live.start()
         self.live = live
 
-    def step(self, epoch: Epoch, steps: int, means: dict[str, float]) -> None:
+    def step(
+        self, epoch: Epoch, steps: int, loss: dict[str, float], notes: dict[str, float]
+    ) -> None:
         self.pace.step()
         stage = self.plan.stages[epoch.stage]
         self.place = f"epoch {epoch.in_stage + 1}/{stage.epochs}"
         if len(self.plan.stages) > 1:
             self.place = f"stage {epoch.stage + 1}/{len(self.plan.stages)} {self.place}"
-        shown = without_repeated_loss(means)
+        shown = {**terms(loss), **notes}
         self.terms = "  ".join(f"{label(name)} {number(name, x)}" for name, x in shown.items())
         self.completed = epoch.number * self.plan.steps_per_epoch + steps
 
@@ -119,7 +125,7 @@ class LiveDisplay(Display):
         cells = {"epoch": f"{record['epoch']}/{stage.epochs}"}
         if len(self.plan.stages) > 1:
             cells = {"stage": f"{record['stage']}/{len(self.plan.stages)} {stage.name}", **cells}
-        for name, value in without_repeated_loss(record["train"]).items():
+        for name, value in {**terms(record["loss"]), **record["train"]}.items():
             cells[label(name)] = number(name, value)
         for name, value in record.get("valid", {}).items():
             cells[f"valid {label(name)}"] = number(name, value)
@@ -216,7 +222,8 @@ def headline(config: Config, net: nn.Module, images: int) -> tuple[str, str]:
 def epoch_line(record: dict[str, Any], plan: Plan) -> str:
     """An epoch as one line of plain text."""
     stage = plan.stages[record["stage"] - 1]
-    numbers = [f"{k} {number(k, v)}" for k, v in without_repeated_loss(record["train"]).items()]
+    shown = {**terms(record["loss"]), **record["train"]}
+    numbers = [f"{name} {number(name, value)}" for name, value in shown.items()]
     numbers += [f"valid {k} {number(k, v)}" for k, v in record.get("valid", {}).items()]
     return (
         f"stage {record['stage']}/{len(plan.stages)} epoch {record['epoch']}/{stage.epochs}: "
@@ -224,10 +231,9 @@ def epoch_line(record: dict[str, Any], plan: Plan) -> str:
     )
 
 
-def without_repeated_loss(means: Mapping[str, float]) -> dict[str, float]:
-    """The numbers to show: the total too, unless it is the only term."""
-    rest = {name: value for name, value in means.items() if name != "loss"}
-    return rest if means.get("loss") in rest.values() else dict(means)
+def terms(loss: Mapping[str, float]) -> dict[str, float]:
+    """The parts of a loss to show: the total too, unless there is one term only."""
+    return {name: x for name, x in loss.items() if name != "total" or len(loss) > 2}
 
 
 def label(name: str) -> str:

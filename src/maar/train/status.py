@@ -81,7 +81,7 @@ def status(path: Path) -> Status:
         last=metrics[-1] if metrics else {},
         result=result,
         certified=certified,
-        seconds=sum(float(line.get("seconds", 0)) for line in metrics),
+        seconds=sum(_number(line.get("seconds")) for line in metrics),
     )
 
 
@@ -118,3 +118,7 @@ def _json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} is not an object")
     return found
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

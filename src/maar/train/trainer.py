@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,25 @@ def train(
     finally:
         display.close()
         torch.set_num_threads(threads_before)
+
+
+class Means:
+    """Means over the steps of an epoch, by name."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = {}
+        self.count = 0
+
+    def add(self, numbers: Mapping[str, Tensor]) -> None:
+        """Take one step's numbers in; every step has the same names."""
+        self.count += 1
+        for name, number in numbers.items():
+            self.sums[name] = self.sums.get(name, 0.0) + number.item()
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The means so far."""
+        return {name: total / self.count for name, total in self.sums.items()}
 
 
 class Trainer:
@@ -140,21 +160,19 @@ class Trainer:
         order = torch.randperm(
             self.data.size("train"), generator=generator(self.seed, "order", epoch.number)
         )
-        sums: dict[str, float] = {}
-        numbers: dict[str, float] = {}
+        terms, notes, numbers = Means(), Means(), {}
         for i in range(steps):
             index = order[i * batch : (i + 1) * batch]
-            numbers, shown = self._step(epoch, epoch.number * steps + i, index)
-            for name, value in shown.items():
-                sums[name] = sums.get(name, 0.0) + value
-            self.display.step(epoch, i + 1, {name: sum_ / (i + 1) for name, sum_ in sums.items()})
+            numbers = self._step(epoch, epoch.number * steps + i, index, terms, notes)
+            self.display.step(epoch, i + 1, terms.values, notes.values)
         stage = self.plan.stages[epoch.stage]
         record: dict[str, Any] = {
             "stage": epoch.stage + 1,
             "epoch": epoch.in_stage + 1,
             "step": (epoch.number + 1) * steps,
             **numbers,
-            "train": {name: sum_ / steps for name, sum_ in sums.items()},
+            "loss": terms.values,
+            "train": notes.values,
         }
         if self.data.size("valid"):
             record["valid"] = evaluate(self.config, self.net, self.data, "valid", stage)
@@ -162,9 +180,9 @@ class Trainer:
         return record
 
     def _step(
-        self, epoch: Epoch, step: int, index: Tensor
-    ) -> tuple[dict[str, float], dict[str, float]]:
-        """One step of the optimiser; returns the scheduled numbers, and loss terms and notes."""
+        self, epoch: Epoch, step: int, index: Tensor, terms: Means, notes: Means
+    ) -> dict[str, float]:
+        """One step of the optimiser; adds to the means and returns the scheduled numbers."""
         assert self.optimizer is not None
         stage, train = self.plan.stages[epoch.stage], self.config.train
         t = self.plan.since_stage(step)
@@ -183,16 +201,16 @@ class Trainer:
             index=index,
             memo=self.memo,
         )
-        terms = self.method.loss(batch)
-        total = torch.stack(list(terms.values())).sum()
-        shown = {"loss": total, **terms, **batch.notes}
-        shown = {name: float(value.detach()) for name, value in shown.items()}
-        if not math.isfinite(shown["loss"]):
-            listed = ", ".join(f"{name} {value:g}" for name, value in shown.items())
+        loss = self.method.loss(batch)
+        total = torch.stack(list(loss.values())).sum()
+        if not math.isfinite(total.item()):
+            listed = ", ".join(f"{name} {term.item():g}" for name, term in loss.items())
             raise RunError(
                 f"the loss is not finite in stage {epoch.stage + 1}, epoch {epoch.in_stage + 1}, "
                 f"step {step} ({listed}): try a lower --lr or a --clip"
             )
+        terms.add({"total": total, **loss})
+        notes.add(batch.notes)
         for group in self.optimizer.param_groups:
             group["lr"] = numbers["lr"]
         self.optimizer.zero_grad()
@@ -200,7 +218,7 @@ class Trainer:
         if train.clip:
             nn.utils.clip_grad_norm_(self.net.parameters(), train.clip)
         self.optimizer.step()
-        return {**numbers, **at}, shown
+        return {**numbers, **at}
 
     def _restore(self) -> tuple[int, dict[str, Tensor]]:
         """Put the newest whole checkpoint into the network; returns (epochs done, optimiser)."""
@@ -249,6 +267,7 @@ class Trainer:
         result: dict[str, Any] = {
             "epochs": len(self.plan.epochs),
             "steps": self.plan.steps,
+            "loss": there.last.get("loss", {}),
             "train": there.last.get("train", {}),
             "valid": there.last.get("valid", {}),
             "test": {},

@@ -1,0 +1,97 @@
+"""`maar runs`: any folder, however damaged, gets its row."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from maar.cli.main import main
+from maar.config import Config, config_hash, to_toml
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """A folder with a finished and an interrupted run."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("done", "half"):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text(to_toml(Config(name=name, eps="2/255")))  # pyright: ignore[reportArgumentType]
+        lines = [
+            {"epoch": epoch, "valid": {"accuracy": 0.8 + epoch / 100}, "seconds": 40.0}
+            for epoch in (1, 2)
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "runs" / "done" / "result.json").write_text('{"test": {"accuracy": 0.971}}')
+    (tmp_path / "runs" / "done" / "certify").mkdir()
+    (tmp_path / "runs" / "done" / "certify" / "summary.json").write_text('{"certified": 0.625}')
+    return tmp_path / "runs"
+
+
+def rows(capsys):
+    return {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
+
+
+def test_a_row_per_run(runs, capsys):
+    assert main(["runs"]) == 0
+    found = rows(capsys)
+    short = config_hash(Config(eps="2/255"))[:8]  # pyright: ignore[reportArgumentType]
+    facts = ["standard", "convmed_2_2_100", "mnist_mini", "2/255"]
+    assert found["done"] == ["done", *facts, "finished", "2", "97.1", "62.5", "1:20", short]
+    assert found["half"] == ["half", *facts, "interrupted", "2", "82.0", "1:20", short]
+
+
+DAMAGE = [  # file, content, what is said
+    ("config.toml", "name = ", "config.toml is not valid TOML"),
+    ("config.toml", "", ""),
+    ("config.toml", 'method = 3\ntrain = "x"\n', ""),
+    ("config.toml", b"\xff\xfe", "not a text file"),
+    ("metrics.jsonl", "{\n", "metrics.jsonl has a line that is not JSON"),
+    ("metrics.jsonl", "3\n", "metrics.jsonl has a line that is not an object"),
+    ("metrics.jsonl", '{"seconds": "x"}\n', ""),
+    ("metrics.jsonl", '{"epoch": 1, "sec', ""),
+    ("result.json", '{"test"', "result.json is not valid JSON"),
+    ("result.json", "[]", "result.json is not an object"),
+    ("result.json", '{"test": 3}', ""),
+    ("certify/summary.json", "x", "summary.json is not valid JSON"),
+]
+
+
+@pytest.mark.parametrize(("file", "content", "said"), DAMAGE)
+def test_damage_is_shown_and_hides_no_other_run(runs, capsys, file, content, said):
+    path = runs / "done" / file
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert main(["runs"]) == 0
+    out = capsys.readouterr().out
+    assert "interrupted" in out  # the other run
+    assert "done" in out
+    assert said in out
+
+
+def test_one_run_and_nested_folders(runs, capsys):
+    assert main(["runs", "runs/half"]) == 0
+    assert "half" in capsys.readouterr().out
+    runs.rename(runs.parent / "all")
+    assert main(["runs", "."]) == 0
+    assert "all/done" in capsys.readouterr().out
+
+
+def test_nothing_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["runs"]) == 0
+    assert "no runs yet; make one with: maar train demo" in capsys.readouterr().out
+    assert main(["runs", "."]) == 0
+    assert "no runs in ." in capsys.readouterr().out
+    assert main(["runs", "nowhere"]) == 2
+    assert main(["runs", ".", "."]) == 2
+    assert main(["runs", "--al"]) == 2
+    assert main(["runs", "--help"]) == 0
+
+
+def test_it_needs_no_torch(runs):
+    code = (
+        "import sys; from maar.cli.main import main; main(['runs']);"
+        "assert not {'torch', 'tyro'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=runs.parent, capture_output=True)

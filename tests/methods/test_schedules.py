@@ -1,0 +1,31 @@
+"""Schedules at their corners."""
+
+import pytest
+
+from maar.methods.schedules import Constant, OneCycle, Ramp, Steps
+
+
+def test_constant():
+    assert Constant(3.0)(0.0) == Constant(3.0)(99.5) == 3.0
+
+
+def test_ramp():
+    ramp = Ramp(1.0, 3.0, 4.0)
+    assert [ramp(t) for t in (0.0, 1.0, 4.0, 100.0)] == [1.0, 1.5, 3.0, 3.0]
+    assert Ramp(1.0, 3.0, 0.0)(0.0) == 3.0
+
+
+def test_steps():
+    steps = Steps(1.0, 0.5, (2.0, 3.0))
+    assert [steps(t) for t in (0.0, 1.99, 2.0, 2.5, 3.0, 50.0)] == [1, 1, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_one_cycle_rises_to_its_peak_and_falls_to_nearly_nothing():
+    cycle = OneCycle(2.0, 100.0)
+    assert cycle(0.0) == pytest.approx(2.0 / 25)
+    assert cycle(15.0) == pytest.approx((2.0 + 2.0 / 25) / 2)
+    assert cycle(30.0) == 2.0
+    assert cycle(65.0) == pytest.approx(1.0, rel=1e-4)
+    assert cycle(100.0) == pytest.approx(2.0 / 250_000)
+    assert all(cycle(t / 10) < cycle((t + 1) / 10) for t in range(300))
+    assert all(cycle(t / 10) > cycle((t + 1) / 10) for t in range(300, 1000))
