@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import maar.files
 from maar.config import to_toml
@@ -261,6 +262,13 @@ def test_other_images_are_refused(tiny, tmp_path, monkeypatch):
         train(config, tmp_path / "run", resume=True)
 
 
+@pytest.fixture
+def no_threads(monkeypatch):
+    """torch stays at one thread whatever the run says: more only slow a busy machine down."""
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+
+
+@pytest.mark.usefixtures("no_threads")
 def test_other_threads_are_allowed_with_a_warning(tiny, tmp_path, monkeypatch):
     stopped(tiny, tmp_path / "run", monkeypatch)
     display = Warnings()
@@ -268,6 +276,7 @@ def test_other_threads_are_allowed_with_a_warning(tiny, tmp_path, monkeypatch):
     assert display.lines == ["threads 1 -> 2: the last bits may differ from an unbroken run"]
 
 
+@pytest.mark.usefixtures("no_threads")
 def test_resume_without_threads_takes_those_of_the_run(tiny, tmp_path, monkeypatch):
     stopped(dataclasses.replace(tiny, threads=2), tmp_path / "run", monkeypatch)
     display = Warnings()
