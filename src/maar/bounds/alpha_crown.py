@@ -27,7 +27,7 @@ class AlphaCrown:
     """Optimised backward linear bounds, one image at a time.
 
     `slopes`: "last" or "all" (see above). `share`: "none" gives each target class its own
-    slopes in the last bound, "targets" one set for all of them.
+    slopes in the last bound, "targets" one set for all of them. `budget`: see `reduce`.
     """
 
     name: ClassVar[str] = "alpha_crown"
@@ -38,6 +38,7 @@ class AlphaCrown:
     lr: float = 0.25
     decay: float = 0.95
     rounding: bool = False
+    budget: int = 4 << 30
 
     def __call__(
         self,
@@ -55,7 +56,7 @@ class AlphaCrown:
         self, graph: Graph, box: Box, C: Tensor, known: Sequence[Pair | None] | None
     ) -> Enclosure:
         with torch.no_grad():
-            reduced, spec = reduce(graph, box, C, known, self.rounding)
+            reduced, spec = reduce(graph, box, C, known, self.rounding, budget=self.budget)
             start = reduced.bounds(spec)
         better = self.improve(reduced, spec, start[0][0])
         return Enclosure(better[None], start[1], reduced.boxes.pre())

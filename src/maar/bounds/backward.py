@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from maar.bounds.affine import Conv, conv_of, per_channel, scale_of
-from maar.bounds.graph import Add
+from maar.bounds.graph import Add, Graph
 from maar.bounds.interval import EXTRA, Boxes
 from maar.bounds.rounding import gamma
 from maar.bounds.rows import Rows, add, picked
@@ -97,6 +97,17 @@ class Backward:
             terms = self.boxes.graph.shapes[0].numel() + len(self.boxes.size) + EXTRA
             reach = reach + gamma(terms, lb.dtype) * size + torch.finfo(lb.dtype).tiny
         return middle, reach
+
+
+def specification(graph: Graph, C: Tensor | None, batch: int, like: Tensor) -> Rows:
+    """The rows of C (or one row per output) over the network's last value, image by image."""
+    shape = graph.shapes[-1]
+    count = shape.numel()
+    if C is None:
+        C = torch.eye(count, device=like.device).expand(batch, count, count)
+    A = C.to(like).reshape(-1, *shape)
+    image = torch.arange(batch, device=like.device).repeat_interleave(C.shape[1])
+    return Rows(A, None if batch == 1 else image)
 
 
 def _conv(run: Backward, i: int, rows: Rows) -> Rows:

@@ -14,10 +14,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from maar.bounds.backward import Backward
-from maar.bounds.bound import Box, Enclosure, Pair, as_graph
+from maar.bounds.backward import Backward, specification
+from maar.bounds.bound import Box, Enclosure, Pair, as_graph, intersect, one_image
 from maar.bounds.graph import Graph, one_affine
 from maar.bounds.interval import Boxes, output
+from maar.bounds.reduced import TooLarge, reduce
 from maar.bounds.relax import lower_slope, upper_line
 from maar.bounds.rows import Rows, neurons
 
@@ -49,8 +50,30 @@ class Crown:
         C: Tensor | None = None,
         known: Sequence[Pair | None] | None = None,
     ) -> Enclosure:
-        """See `Bound`. Differentiable in the weights and the box."""
+        """See `Bound`. Differentiable on a network; on a compiled graph it is fast instead."""
         graph = as_graph(net, box)
+        if graph.constant and self.intermediate == "crown" and box.lb.device.type == "cpu":
+            try:
+                parts = [self._one(graph, box, C, known, n) for n in range(len(box.lb))]
+            except TooLarge:
+                pass  # the same bounds, layer by layer: slower, and in any memory
+            else:
+                return Enclosure.stack(parts)
+        return self._batch(graph, box, C, known)
+
+    def _one(
+        self, graph: Graph, box: Box, C: Tensor | None, known: Sequence[Pair | None] | None, n: int
+    ) -> Enclosure:
+        """One image by its reduced network: on a CPU that beats any batch."""
+        one, spec, cut = one_image(graph, box, C, known, n)
+        reduced, rows = reduce(graph, one, spec, cut, self.rounding, budget=self.budget)
+        ub = reduced.upper(rows)[None] if self.upper else reduced.interval[1]
+        lb, ub = intersect((reduced.lower(rows)[None], ub), reduced.interval)
+        return Enclosure(lb, ub, reduced.boxes.pre())
+
+    def _batch(
+        self, graph: Graph, box: Box, C: Tensor | None, known: Sequence[Pair | None] | None
+    ) -> Enclosure:
         boxes = Boxes.start(graph, box, self.rounding)
         for k, i in enumerate(graph.relus):
             value = graph.nodes[i].inputs[0]
@@ -102,17 +125,6 @@ def _piece(rows: Rows, start: int, stop: int) -> Rows:
     image = None if rows.image is None else rows.image[start:stop]
     corner = None if rows.corner is None else rows.corner[start:stop]
     return Rows(rows.A[start:stop], image, corner, rows.unit)
-
-
-def specification(graph: Graph, C: Tensor | None, batch: int, like: Tensor) -> Rows:
-    """The rows of C (or one row per output) over the network's last value, image by image."""
-    shape = graph.shapes[-1]
-    count = shape.numel()
-    if C is None:
-        C = torch.eye(count, device=like.device).expand(batch, count, count)
-    A = C.to(like).reshape(-1, *shape)
-    image = torch.arange(batch, device=like.device).repeat_interleave(C.shape[1])
-    return Rows(A, None if batch == 1 else image)
 
 
 def lower(boxes: Boxes, value: int, rows: Rows, slopes: Slopes | None = None) -> Tensor:

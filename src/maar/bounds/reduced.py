@@ -19,14 +19,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from maar.bounds.backward import Backward
+from maar.bounds.backward import Backward, specification
 from maar.bounds.bound import Box, Pair, intersect
-from maar.bounds.crown import specification
 from maar.bounds.graph import Graph, one_affine
 from maar.bounds.interval import Boxes, output
 from maar.bounds.relax import lower_slope, parallel_lines, upper_line
 from maar.bounds.rounding import gamma
 from maar.bounds.rows import Rows, neurons
+from maar.errors import RunError
+
+
+class TooLarge(RunError):
+    """The reduced network would not fit into its memory budget."""
 
 
 @dataclass
@@ -40,6 +44,14 @@ class Affine:
 
     def __len__(self) -> int:
         return len(self.c)
+
+    @staticmethod
+    def joined(parts: Sequence[Affine]) -> Affine:
+        """The rows of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        fields = zip(*(vars(part).values() for part in parts), strict=True)
+        return Affine(*(torch.cat(tensors) for tensors in fields))
 
     def __getitem__(self, keep: Tensor) -> Affine:
         return Affine(self.X[keep], self.Z[keep], self.c[keep], self.e[keep])
@@ -254,10 +266,12 @@ def reduce(
     rounding: bool = True,
     parallel: bool = False,
     slopes: Sequence[Tensor] | None = None,
+    budget: int = 4 << 30,
 ) -> tuple[Reduced, Affine]:
     """Build the reduced network of one image and the rows of its specification C ([1, S, K]).
 
     `slopes`: a zonotope's own slopes for all neurons of each ReLU, instead of DeepZ's.
+    `budget`: bytes that the rows may take; a network with too many unstable ReLUs is refused.
     """
     boxes = Boxes.start(graph, box, rounding)
     lb, ub = boxes.lb[0].flatten(), boxes.ub[0].flatten()
@@ -266,27 +280,43 @@ def reduce(
         value = graph.nodes[i].inputs[0]
         boxes.advance(i)
         boxes.refine(value, known[k] if known else None)
-        reduced.layers.append(_layer(reduced, value, slopes))
+        reduced.layers.append(_layer(reduced, value, slopes, budget))
     reduced.interval = output(boxes, C)
     return reduced, reduced.carry(len(graph.nodes), specification(graph, C, 1, boxes.lb[0]))
 
 
-def _layer(reduced: Reduced, value: int, slopes: Sequence[Tensor] | None) -> Layer:
+def _layer(reduced: Reduced, value: int, slopes: Sequence[Tensor] | None, budget: int) -> Layer:
     """Bound the neurons that intervals leave open, and keep the rows of the unstable ones."""
-    boxes = reduced.boxes
-    shape = boxes.graph.shapes[value]
+    boxes, graph = reduced.boxes, reduced.graph
     lb, ub = boxes.lb[value].flatten().clone(), boxes.ub[value].flatten().clone()
     index = ((lb < 0) & (ub > 0)).nonzero().squeeze(1)
-    rows = reduced.carry(value, neurons(shape, index, None, lb.dtype))
-    if len(index) and not one_affine(boxes.graph, value):
-        given = slopes and [
-            slope.flatten()[layer.index]
-            for slope, layer in zip(slopes, reduced.layers, strict=False)
-        ]
-        lb[index] = torch.maximum(lb[index], reduced.lower(rows, given))
-        ub[index] = torch.minimum(ub[index], reduced.upper(rows, given))
-        boxes.lb[value] = lb.view_as(boxes.lb[value])
-        boxes.ub[value] = ub.view_as(boxes.ub[value])
-        open_ = (lb[index] < 0) & (ub[index] > 0)
-        index, rows = index[open_], rows[open_]
+    given = slopes and [slopes[k].flatten()[layer.index] for k, layer in enumerate(reduced.layers)]
+    widest = max(shape.numel() for shape in graph.shapes[: value + 1])
+    step = max(1, budget // (8 * lb.element_size() * (widest + reduced.columns)))
+    kept: list[tuple[Tensor, Affine]] = []
+    # At least one turn, so that a layer without unstable neurons has empty rows of the right width.
+    for part in index.split(step) if len(index) else [index]:
+        rows = reduced.carry(value, neurons(graph.shapes[value], part, None, lb.dtype))
+        if len(part) and not one_affine(graph, value):
+            lb[part] = torch.maximum(lb[part], reduced.lower(rows, given))
+            ub[part] = torch.minimum(ub[part], reduced.upper(rows, given))
+            open_ = (lb[part] < 0) & (ub[part] > 0)
+            part, rows = part[open_], rows[open_]
+        kept.append((part, rows))
+    boxes.lb[value] = lb.view_as(boxes.lb[value])
+    boxes.ub[value] = ub.view_as(boxes.ub[value])
+    index = torch.cat([part for part, _ in kept])
+    _refuse_if_too_large(reduced, len(index), budget)
+    rows = Affine.joined([rows for _, rows in kept])
     return Layer(index, rows, lb[index], ub[index])
+
+
+def _refuse_if_too_large(reduced: Reduced, more: int, budget: int) -> None:
+    """The rows of all unstable ReLUs over the image and over each other must fit."""
+    count = reduced.columns + more
+    size = reduced.centre.element_size() * count * (len(reduced.centre) + count)
+    if size > budget:
+        raise TooLarge(
+            f"{count} unstable ReLUs make a reduced network of {size / 2**30:.1f} GiB, more than "
+            f"the budget of {budget / 2**30:.1f} GiB; use crown, a smaller eps or a larger budget"
+        )

@@ -26,12 +26,16 @@ from maar.networks.layers import Normalize
 
 @dataclass(frozen=True)
 class Zonotope:
-    """Forward error terms; `slopes[k]` is [*shape] or [N, *shape] for ReLU k (None: DeepZ's)."""
+    """Forward error terms; `slopes[k]` is [*shape] or [N, *shape] for ReLU k (None: DeepZ's).
+
+    `budget`: see `reduce`.
+    """
 
     name: ClassVar[str] = "zonotope"
     sound: ClassVar[bool] = True
     slopes: tuple[Tensor, ...] | None = None
     rounding: bool = False
+    budget: int = 4 << 30
 
     def __call__(
         self,
@@ -59,7 +63,7 @@ class Zonotope:
                 slope[n] if slope.dim() > len(graph.shapes[i + 1]) else slope
                 for slope, i in zip(self.slopes, graph.relus, strict=True)
             ]
-            reduced, rows = reduce(graph, one, spec, cut, self.rounding, True, slopes)
+            reduced, rows = reduce(graph, one, spec, cut, self.rounding, True, slopes, self.budget)
             own = slopes and [
                 slope.flatten()[layer.index]
                 for slope, layer in zip(slopes, reduced.layers, strict=True)
