@@ -70,9 +70,11 @@ def test_a_crash_before_any_file_operation_changes_nothing(tiny, tmp_path, monke
         assert outcome(path) == expected, f"after a crash at file operation {crash_at}"
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_a_crash_within_any_epoch_changes_nothing(tiny, tmp_path, monkeypatch, optimizer):
-    config = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, optimizer=optimizer))
+@pytest.mark.parametrize(
+    "settings", [{}, {"optimizer": "sgd"}, {"clip": 0.1, "weight_decay": 0.1}], ids=str
+)
+def test_a_crash_within_any_epoch_changes_nothing(tiny, tmp_path, monkeypatch, settings):
+    config = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, **settings))
     train(config, tmp_path / "whole")
     loss, count, crash_at = type(tiny.method).loss, 0, -1
 

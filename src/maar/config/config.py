@@ -58,7 +58,7 @@ class Config(Settings):
     """L-infinity radius on pixels in [0, 1], such as 0.1 or 2/255"""
     seed: Count = 0
     """of the weights, the order of the images, the attacks' starts"""
-    threads: Count = 0
+    threads: Annotated[int, Range(low=0, high=1024)] = 0
     """CPU threads; 0: one per physical core"""
     device: Annotated[str, Check(check_device)] = "auto"
     """cpu, cuda, cuda:1, ...; auto: cuda where there is one"""

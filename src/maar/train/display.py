@@ -66,7 +66,7 @@ class PlainDisplay(Display):
         what, details = headline(config, net, images)
         print(f"{config.name}: {what} ({details})", flush=True)
         if done:
-            print(f"resuming after epoch {done} of {len(plan.epochs)}", flush=True)
+            print(f"resuming after epoch {done} of {plan.epochs}", flush=True)
 
     def step(
         self, epoch: Epoch, steps: int, loss: dict[str, float], notes: dict[str, float]
@@ -100,7 +100,7 @@ class LiveDisplay(Display):
         self.console.print(Text.assemble((f"{config.name}  ", "bold cyan"), (what, "bold")))
         self.console.print(Text(details, "dim"))
         if done:
-            self.console.print(f"resuming after epoch {done} of {len(plan.epochs)}")
+            self.console.print(f"resuming after epoch {done} of {plan.epochs}")
         live = Live(
             console=self.console, get_renderable=self._moving, refresh_per_second=8, transient=True
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from maar.methods.base import Stage
 
@@ -28,18 +27,26 @@ class Plan:
     stages: Sequence[Stage]
     steps_per_epoch: int
 
-    @cached_property
-    def epochs(self) -> list[Epoch]:
-        """Every epoch of the run in its order."""
-        places = [(s, e) for s, stage in enumerate(self.stages) for e in range(stage.epochs)]
-        return [Epoch(number, *place) for number, place in enumerate(places)]
+    @property
+    def epochs(self) -> int:
+        """Epochs of the whole run."""
+        return sum(stage.epochs for stage in self.stages)
 
     @property
     def steps(self) -> int:
         """Steps of the whole run."""
-        return self.steps_per_epoch * sum(stage.epochs for stage in self.stages)
+        return self.steps_per_epoch * self.epochs
+
+    def epoch(self, number: int) -> Epoch:
+        """The place of the epoch with this number, from 0 over all stages."""
+        in_stage = number
+        for index, stage in enumerate(self.stages):
+            if in_stage < stage.epochs:
+                return Epoch(number, index, in_stage)
+            in_stage -= stage.epochs
+        raise IndexError(number)
 
     def since_stage(self, step: int) -> float:
         """t of the schedules: epochs since the stage of a global step began, with the fraction."""
-        epoch = self.epochs[step // self.steps_per_epoch]
-        return epoch.in_stage + step % self.steps_per_epoch / self.steps_per_epoch
+        number, rest = divmod(step, self.steps_per_epoch)
+        return self.epoch(number).in_stage + rest / self.steps_per_epoch

@@ -121,7 +121,8 @@ class Trainer:
         """Every epoch that is still to be done, then the test."""
         done, optimizer_state = self._restore()
         self.display.begin(self.config, self.plan, self.net, self.data.size("train"), done)
-        for epoch in self.plan.epochs[done:]:
+        for number in range(done, self.plan.epochs):
+            epoch = self.plan.epoch(number)
             stage = self.plan.stages[epoch.stage]
             if epoch.in_stage == 0:
                 self._begin_stage(epoch)
@@ -148,6 +149,7 @@ class Trainer:
         for index, layer in enumerate(self.net):
             layer.train(index >= frozen)  # a frozen BatchNorm keeps its statistics too
             layer.requires_grad_(index >= frozen)
+        self.net.zero_grad()  # gradients of weights that are frozen from now on would linger
         weights = [p for p in self.net.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(self.config.train, weights)
         self.memo, self.best_score = {}, None
@@ -265,7 +267,7 @@ class Trainer:
         last = self.plan.stages[-1]
         there = status(self.run.path)
         result: dict[str, Any] = {
-            "epochs": len(self.plan.epochs),
+            "epochs": self.plan.epochs,
             "steps": self.plan.steps,
             "loss": there.last.get("loss", {}),
             "train": there.last.get("train", {}),

@@ -1,0 +1,41 @@
+"""The method of adding-a-method.md works as the page says."""
+
+import dataclasses
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from maar.config.flags import parse_command
+from maar.methods import METHODS
+from maar.train.status import read_metrics
+from maar.train.trainer import train
+
+PAGE = Path(__file__).parents[2] / "docs" / "adding-a-method.md"
+
+
+@pytest.fixture
+def noise(monkeypatch):
+    """The page's file as a module, registered by the page's line."""
+    text = PAGE.read_text()
+    code = re.search(r"```python\n(.*?)```", text, re.S)
+    line = re.search(r'```text\n"(\w+)": "([\w.]+):(\w+)",\n```', text)
+    assert code
+    assert line
+    module = types.ModuleType(line[2])
+    monkeypatch.setitem(sys.modules, line[2], module)
+    exec(compile(code[1], "noise.py", "exec"), vars(module))
+    monkeypatch.setitem(METHODS._entries, line[1], f"{line[2]}:{line[3]}")
+    return METHODS["noise"]
+
+
+def test_it_trains_and_has_its_flags(noise, tmp_path):
+    words = ["demo", "--method", "noise", "--l1", "1e-4", "--epochs", "1", "--valid", "4900"]
+    config, _ = parse_command([*words, "--network", "mlp"], prog="maar train", description="")
+    assert config.method == noise(l1=1e-4)
+    train(dataclasses.replace(config, threads=1), tmp_path / "run")
+    (line,) = read_metrics(tmp_path / "run")
+    assert set(line["loss"]) == {"total", "noisy", "l1"}
+    assert set(line["train"]) == {"noisy_accuracy"}
