@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 import maar
 from maar.errors import RunError, UsageError
-from maar.files import locked, write_text
+from maar.files import locked, write_bytes, write_text
 from maar.train import checkpoint
 from maar.train.checkpoint import Position
 from maar.train.status import LOCK, is_run, status
@@ -53,25 +53,23 @@ class Run:
         """
         from maar.config import to_toml
 
-        env_path, changes = self.path / "env.json", []
-        if self.resumed:
-            first: dict[str, Any] = {}
-            with contextlib.suppress(OSError, ValueError):  # lost: what is known now is kept
-                first = json.loads(env_path.read_text())
-            changes = [
-                f"{key} {first[key]} -> {environment[key]}"
-                for key in ("maar", "torch", "threads", "device", "cpu")
-                if key in first and first[key] != environment[key]
-            ]
-            environment = {**first, "resumed": [*first.get("resumed", []), environment]}
-        write_text(env_path, json.dumps(environment, indent=1) + "\n")
-        if self.resumed:
-            return changes
+        if not self.resumed:
+            write_text(self.path / "config.toml", to_toml(self.config))
+        # What follows may be lacking in a resumed run that was killed at its very beginning.
         own = _own_network(self.config.network)
-        if own:
-            shutil.copyfile(own, self.path / f"network{own.suffix}")
-        # Last: a folder is a run from here on.
-        write_text(self.path / "config.toml", to_toml(self.config))
+        if own and not (copy := self.path / f"network{own.suffix}").exists():
+            write_bytes(copy, own.read_bytes())
+        first: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            first = json.loads((self.path / "env.json").read_text())
+        changes = [
+            f"{key} {first[key]} -> {environment[key]}"
+            for key in ("maar", "torch", "threads", "device", "cpu")
+            if key in first and first[key] != environment[key]
+        ]
+        if first:
+            environment = {**first, "resumed": [*first.get("resumed", []), environment]}
+        write_text(self.path / "env.json", json.dumps(environment, indent=1) + "\n")
         return changes
 
     @property
@@ -155,8 +153,13 @@ def refuse_existing(path: Path, *, resume: bool) -> None:
             there = status(path)
             way = "continue it with --resume, or " if there.state == "interrupted" else ""
             raise UsageError(f"{path} exists ({there.state}): {way}give this run another --name")
-    elif path.exists() and (not path.is_dir() or any(e.name != LOCK for e in path.iterdir())):
+    elif path.exists() and not (path.is_dir() and all(map(_ours, path.iterdir()))):
         raise UsageError(f"{path} exists and is not a run: give this run another --name")
+
+
+def _ours(path: Path) -> bool:
+    """What a run that was killed before it began leaves behind."""
+    return path.name == LOCK or (path.name.startswith(".") and path.name.endswith(".part"))
 
 
 @contextlib.contextmanager
