@@ -1,0 +1,73 @@
+"""What every benchmark shares: a reference in the same run, CPU time, peak memory.
+
+Absolute times on a shared machine mean little from one day to the next. Each figure is
+therefore also given as a multiple of a fixed 1024 x 1024 x 1024 float32 matrix product,
+timed by the same process just before and after.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import platform
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from maar import __version__
+
+
+def matmul_ms(repeats: int = 10) -> float:
+    """CPU milliseconds of the reference product, the quickest of several."""
+    a = torch.ones(1024, 1024)
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.process_time()
+        a @ a
+        best = min(best, time.process_time() - start)
+    return best * 1e3
+
+
+def peak_mb() -> float:
+    """The most memory that this process has held, in MB."""
+    factor = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * factor / 1e6
+
+
+def alone(work: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
+    """Run `work` in a fresh process with one thread; add peak memory and the reference."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_measured, (work, args))
+
+
+def _measured(work: Callable[..., dict[str, Any]], args: tuple[Any, ...]) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    before = matmul_ms()
+    result = work(*args)
+    return {**result, "matmul_ms": (before + matmul_ms()) / 2, "peak_mb": peak_mb()}
+
+
+def save(path: Path, settings: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Write what was measured beside how."""
+    machine = {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "maar": __version__,
+        "threads": 1,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"settings": settings, "machine": machine, "rows": rows}, indent=1))
+
+
+def bytes_of(text: str) -> int:
+    """ "4GB" or "512MB" as bytes."""
+    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20)):
+        if text.upper().endswith(unit) and text[:-2].replace(".", "", 1).isdigit():
+            return int(float(text[:-2]) * size)
+    raise SystemExit(f"--memory-budget {text!r}: accepted are sizes such as 4GB or 512MB")
