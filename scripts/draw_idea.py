@@ -20,7 +20,7 @@ from maar.files import write_text
 from maar.regions import Ball
 from maar.train.run import load_network
 
-EPS = Eps("0.05")
+EPS = Eps("0.1")
 IMAGE = 0  # of the test images
 INK, SOFT, BLUE, GREEN = "#1f2937", "#6b7280", "#4f46e5", "#15803d"
 TARGET = Path(__file__).parents[1] / "docs" / "assets" / "idea.svg"
@@ -97,7 +97,7 @@ def main(run: str) -> None:
     ball = Ball(x, float(EPS))
     C = margins(y, data.info.n_classes)
     with torch.no_grad():
-        found = Crown()(net, ball, C)
+        found = Crown(rounding=True)(net, ball, C)
         here = (C @ net(x).unsqueeze(-1)).squeeze(-1)
     label = int(y)
     if not bool((found.lb > 0).all()):
