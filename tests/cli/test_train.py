@@ -91,6 +91,18 @@ def test_control_c_is_one_line_with_the_way_on(here, capsys):
     assert "interrupted" in capsys.readouterr().out
 
 
+def test_control_c_while_torch_loads_is_one_line_too(here):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "maar", "train", "my.toml"], stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error.startswith("maar: interrupted")
+    assert error.count("\n") == 1
+
+
 def test_while_it_runs_it_is_shown_so_and_locked(here, capsys):
     process = subprocess.Popen(
         [sys.executable, "-m", "maar", "train", "my.toml", "--epochs", "100000", "--name", "long"],

@@ -7,26 +7,29 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from maar.config.flags import Extra, parse_command
+from maar.cli.interrupt import leave_at_once
 
 DESCRIPTION = """Train a network. CONFIG is a shipped recipe (such as `demo`), a TOML file, or the
 folder of a run; every setting in it can be given as a flag. The flags below are those of the
 chosen method: see `maar methods` for the others."""
 
-EXTRAS = (
-    Extra("resume", "continue the run where it was stopped, exactly; start it if it is not there"),
-    Extra("runs", "folder that holds the runs", default="runs", metavar="DIR"),
-)
-
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    config, own = parse_command(argv, prog="maar train", description=DESCRIPTION, extras=EXTRAS)
-    from maar.train.display import make_display, number
-    from maar.train.run import refuse_existing
-    from maar.train.status import is_run, status
-    from maar.train.trainer import train
+    with leave_at_once():
+        from maar.config.flags import Extra, parse_command
+        from maar.train.display import make_display, number
+        from maar.train.run import refuse_existing
+        from maar.train.status import is_run, status
+        from maar.train.trainer import train
 
+    extras = (
+        Extra(
+            "resume", "continue a run where it was stopped, exactly; start it if it is not there"
+        ),
+        Extra("runs", "folder that holds the runs", default="runs", metavar="DIR"),
+    )
+    config, own = parse_command(argv, prog="maar train", description=DESCRIPTION, extras=extras)
     resume, given = own["resume"], Path(own["config"])
     # A run's folder may have been renamed or moved: it is the one that is continued.
     path = given if resume and is_run(given) else Path(own["runs"]) / config.name

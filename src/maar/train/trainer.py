@@ -124,12 +124,8 @@ class Trainer:
         for number in range(done, self.plan.epochs):
             epoch = self.plan.epoch(number)
             stage = self.plan.stages[epoch.stage]
-            if epoch.in_stage == 0:
-                self._begin_stage(epoch)
-            elif self.optimizer is None:  # resumed in the middle of a stage
-                best_score = self.best_score
-                restore_optimizer(self._begin_stage(epoch), optimizer_state)
-                self.best_score = best_score
+            if self.optimizer is None or epoch.in_stage == 0:
+                self._enter_stage(epoch, optimizer_state)
             record = self._epoch(epoch)
             self._keep_best(epoch, record)
             metrics_bytes = self.run.add_metrics(record)
@@ -142,8 +138,8 @@ class Trainer:
             self.display.epoch(record)
         return self._finish()
 
-    def _begin_stage(self, epoch: Epoch) -> torch.optim.Optimizer:
-        """Freeze the prefix, and start with a fresh optimiser, memo and best score."""
+    def _enter_stage(self, epoch: Epoch, optimizer_state: dict[str, Tensor]) -> None:
+        """Freeze the prefix and make the optimiser: fresh, or resumed in the middle of a stage."""
         frozen = self.plan.stages[epoch.stage].frozen
         self.net.train()
         for index, layer in enumerate(self.net):
@@ -152,8 +148,11 @@ class Trainer:
         self.net.zero_grad()  # gradients of weights that are frozen from now on would linger
         weights = [p for p in self.net.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(self.config.train, weights)
-        self.memo, self.best_score = {}, None
-        return self.optimizer
+        self.memo = {}
+        if epoch.in_stage == 0:
+            self.best_score = None
+        else:
+            restore_optimizer(self.optimizer, optimizer_state)
 
     def _epoch(self, epoch: Epoch) -> dict[str, Any]:
         """One pass over the images in a fresh order; returns the line for metrics.jsonl."""
