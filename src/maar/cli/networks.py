@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from maar.cli.parse import parse
+
 if TYPE_CHECKING:
     from maar.data import Info
 
@@ -27,7 +29,7 @@ class Networks:
 
 def main(argv: Sequence[str]) -> int:
     """Print the list, or one network."""
-    args = tyro.cli(Networks, prog="maar networks", args=argv)
+    args = parse(Networks, "maar networks", argv)
 
     from maar.data import info
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import TypeVar
 
-from maar.errors import UsageError
+from maar.errors import UsageError, nearest
 
 T = TypeVar("T")
 
@@ -39,10 +39,13 @@ def one_line(box: str, prog: str) -> str:
     if "│" not in plain:
         del paragraphs[0]  # where the terminal has no such signs, the title stands above a rule
     what = " ".join(paragraphs[0].split())
+    accepted = ""
     for paragraph in paragraphs[1:]:
         head, _, rest = paragraph.partition("\n")
         if head.startswith("Perhaps you meant"):
             what += f"; did you mean {rest.split()[0].strip(',')}?"
-        elif head.startswith("Available"):
-            what += f" ({' '.join(paragraph.split())})"
-    return f"{what[:1].lower()}{what[1:].rstrip('.')} (see {prog} --help)"
+        elif head.startswith("Available subcommands:"):
+            commands = " ".join(paragraph.split()).partition(": ")[2]
+            what += nearest(what.rpartition(": ")[2], commands.split(", "))
+            accepted = f"accepted: {commands}; "
+    return f"{what[:1].lower()}{what[1:].rstrip('.')} ({accepted}see {prog} --help)"
