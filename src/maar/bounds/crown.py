@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from maar.bounds.backward import Backward, specification
 from maar.bounds.bound import Box, Enclosure, Pair, as_graph, intersect, one_image
 from maar.bounds.graph import Graph, one_affine
-from maar.bounds.interval import Boxes, output
+from maar.bounds.interval import EXTRA, Boxes, output
 from maar.bounds.reduced import TooLarge, reduce
 from maar.bounds.relax import lower_slope, upper_line
+from maar.bounds.rounding import gamma
 from maar.bounds.rows import Rows, neurons
 
 # Gives the lower slopes of ReLU number k for the rows at hand, [R or N, *shape] (alpha-CROWN's
@@ -139,9 +140,16 @@ def lower(boxes: Boxes, value: int, rows: Rows, slopes: Slopes | None = None) ->
         if below is None:
             below = rows.look_up(lower_slope(lb, ub))
         negative = rows.A.clamp(max=0)
-        run.constant = run.constant + rows.with_A(negative).dot(intercept)
+        lifted = rows.with_A(negative).dot(intercept)
+        run.constant = run.constant + lifted
         A = rows.A.clamp(min=0) * below + negative * rows.look_up(above)
-        return rows.gated(A, ub > 0) if boxes.rounding else rows.with_A(A)
+        if not boxes.rounding:
+            return rows.with_A(A)
+        result = rows.gated(A, ub > 0)
+        # All terms of `lifted` have one sign, so its size is the sum of their sizes.
+        terms = (result.terms or 0) + EXTRA
+        run.error = run.error + gamma(terms, A.dtype) * lifted.abs()
+        return result
 
     run = Backward(boxes, relu)
     at_input = run.run(value, rows)

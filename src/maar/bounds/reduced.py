@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from maar.bounds.backward import Backward, specification
 from maar.bounds.bound import Box, Pair, intersect
 from maar.bounds.graph import Graph, one_affine
-from maar.bounds.interval import Boxes, output
+from maar.bounds.interval import EXTRA, Boxes, output
 from maar.bounds.relax import lower_slope, parallel_lines, upper_line
 from maar.bounds.rounding import gamma
 from maar.bounds.rows import Rows, neurons
@@ -159,8 +159,11 @@ class Reduced:
             depth += 1
         return depth
 
-    def carry(self, value: int, rows: Rows) -> Affine:
-        """Rows over a value of the network, as rows over the image and the unstable ReLUs."""
+    def carry(self, value: int, rows: Rows, together: int) -> Affine:
+        """Rows over a value of the network, as rows over the image and the unstable ReLUs.
+
+        `together`: how many rows of this kind a later sum may take in (for its rounding).
+        """
         boxes, graph = self.boxes, self.graph
         found: dict[int, Tensor] = {}
         taken: list[Affine] = []
@@ -193,7 +196,7 @@ class Reduced:
             X, c, e = X + more.X, c + more.c, e + more.e
             Z[:, : more.Z.shape[1]] += more.Z
         affine = Affine(X, Z, c, e)
-        return self._with_rounding(affine) if boxes.rounding else affine
+        return self._with_rounding(affine, together) if boxes.rounding else affine
 
     def _worth_composing(self, k: int, count: int) -> bool:
         """Whether `count` dense rows go down faster through the rows of ReLU k's active neurons.
@@ -217,18 +220,20 @@ class Reduced:
             value = self.graph.nodes[self.graph.relus[k]].inputs[0]
             lb, ub = self.boxes.lb[value].flatten(), self.boxes.ub[value].flatten()
             index = (lb >= 0).nonzero().squeeze(1)
-            rows = self.carry(value, neurons(self.graph.shapes[value], index, None, lb.dtype))
+            unit = neurons(self.graph.shapes[value], index, None, lb.dtype)
+            rows = self.carry(value, unit, together=len(index))
             self.composed[k] = Layer(index, rows, lb[index], ub[index])
         return self.composed[k]
 
-    def _with_rounding(self, rows: Affine) -> Affine:
-        """Add to e what computing with the row later can lose: each use is a few sums over it.
+    def _with_rounding(self, rows: Affine, together: int) -> Affine:
+        """Add to e what computing with the row later can lose.
 
-        A row enters another by one multiplication and two additions; the factor 3 covers the
-        product, the sum, and the final product with the box.
+        A row is used in three ways: many rows are summed with weights into others, that sum
+        is added to a row, and the result is multiplied with the box. Each loses at most
+        gamma(longest sum) times the absolute values that went in.
         """
         lb, ub = self.boxes.lb[0].flatten(), self.boxes.ub[0].flatten()
-        terms = rows.X.shape[1] + rows.Z.shape[1] + 4 * len(self.layers) + 16
+        terms = together + rows.X.shape[1] + rows.Z.shape[1] + 4 * len(self.layers) + EXTRA
         # No z, and no line above one, is larger than this on its range.
         reach = [torch.maximum(-layer.lb, layer.ub) for layer in self.layers if len(layer.index)]
         size = rows.X.abs() @ torch.maximum(lb.abs(), ub.abs()) + rows.c.abs()
@@ -291,7 +296,8 @@ def reduce(
         boxes.refine(value, known[k] if known else None)
         reduced.layers.append(_layer(reduced, value, slopes, budget))
     reduced.interval = output(boxes, C)
-    return reduced, reduced.carry(len(graph.nodes), specification(graph, C, 1, boxes.lb[0]))
+    rows = specification(graph, C, 1, boxes.lb[0])
+    return reduced, reduced.carry(len(graph.nodes), rows, together=len(rows))
 
 
 def _layer(reduced: Reduced, value: int, slopes: Sequence[Tensor] | None, budget: int) -> Layer:
@@ -305,7 +311,8 @@ def _layer(reduced: Reduced, value: int, slopes: Sequence[Tensor] | None, budget
     kept: list[tuple[Tensor, Affine]] = []
     # At least one turn, so that a layer without unstable neurons has empty rows of the right width.
     for part in index.split(step) if len(index) else [index]:
-        rows = reduced.carry(value, neurons(graph.shapes[value], part, None, lb.dtype))
+        unit = neurons(graph.shapes[value], part, None, lb.dtype)
+        rows = reduced.carry(value, unit, together=len(index))
         if len(part) and not one_affine(graph, value):
             low, high = reduced.quick(rows)
             stable = (low >= 0) | (high <= 0)
