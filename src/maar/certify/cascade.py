@@ -1,0 +1,106 @@
+"""Verifiers in order: each gets only the target classes that those before it left open."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from maar.certify import VERIFIERS
+from maar.certify.query import Query
+from maar.certify.replay import replay
+from maar.certify.verdict import Status, Verdict, proves
+from maar.certify.verifier import Verifier
+from maar.errors import UsageError
+
+
+@dataclass
+class Settled:
+    """How one image ended, and how it came to that."""
+
+    status: Status = Status.UNKNOWN
+    by: str | None = None
+    """The verifier that settled it, or that failed."""
+    lb: dict[int, float] = field(default_factory=dict)
+    """Class -> the best lower bound of z_y - z_k that was proved."""
+    margin: float | None = None
+    """z_y - z_target at the counterexample."""
+    open: list[int] = field(default_factory=list)
+    """Classes that nothing settled."""
+    target: int | None = None
+    """The class that is ahead there."""
+    counterexample: np.ndarray | None = None
+    """[*shape]"""
+    times: dict[str, float] = field(default_factory=dict)
+    """Seconds in each verifier that the image came to."""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Ask the verifiers one after the other, until one settles the query."""
+
+    verifiers: tuple[Verifier, ...]
+
+    @staticmethod
+    def named(names: Iterable[str]) -> Cascade:
+        """From registered names; an unknown or repeated one is a `UsageError`."""
+        names = list(names)
+        if not names:
+            raise UsageError(f"no verifiers (accepted: a list of {', '.join(VERIFIERS)})")
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(f"verifier {name!r} is named twice")
+        return Cascade(tuple(VERIFIERS[name]() for name in names))
+
+    @property
+    def names(self) -> list[str]:
+        """Of the verifiers, in order."""
+        return [verifier.name for verifier in self.verifiers]
+
+    def settle(self, query: Query) -> Settled:
+        """The verdict on one image. A failure is this image's ERROR, never an exception."""
+        settled = Settled()
+        for verifier in self.verifiers:
+            start = time.perf_counter()
+            try:
+                verdict = verifier(query)
+                query = _take(settled, verdict, verifier.name, query)
+            except Exception as error:
+                lines = str(error).splitlines() or [""]
+                _note_failure(settled, verifier.name, f"{type(error).__name__}: {lines[0]}")
+            settled.times[verifier.name] = time.perf_counter() - start
+            if settled.status not in (Status.UNKNOWN, Status.ERROR):
+                break
+        settled.open = list(query.targets)
+        return settled
+
+
+def _take(settled: Settled, verdict: Verdict, name: str, query: Query) -> Query:
+    """Enter a verdict; returns the query with what is still open."""
+    if verdict.status is Status.ERROR:
+        _note_failure(settled, name, verdict.error)
+    elif verdict.counterexample is not None:
+        # Never take a verifier's word for it.
+        seen = replay(query, verdict.counterexample)
+        if seen.problem and verdict.status is not Status.MISCLASSIFIED:
+            _note_failure(settled, name, f"its counterexample {seen.problem}")
+            return query
+        settled.status, settled.by, settled.error = verdict.status, name, ""
+        settled.counterexample = verdict.counterexample[0].numpy()
+        settled.margin, settled.target = seen.margin, seen.target
+    else:
+        for k, lb in verdict.lb.items():
+            settled.lb[k] = max(settled.lb.get(k, -math.inf), lb)
+        query = query.narrowed(k for k in query.targets if not proves(verdict.lb.get(k, 0.0)))
+        if not query.targets:
+            settled.status, settled.by, settled.error = Status.VERIFIED, name, ""
+    return query
+
+
+def _note_failure(settled: Settled, name: str, why: str) -> None:
+    """An image that failed in one verifier may still be settled by another; if not, it is ERROR."""
+    settled.status, settled.by, settled.error = Status.ERROR, name, f"{name}: {why}"

@@ -1,0 +1,177 @@
+"""What is seen of a certification: a live table in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from maar.certify.record import Record
+from maar.certify.tally import VERDICTS, Tally
+
+if TYPE_CHECKING:
+    from maar.certify.run import Plan
+
+# Seconds between plain lines.
+EVERY = 10.0
+
+
+class Display:
+    """Shows nothing, for library use. Called in the order in which the methods stand."""
+
+    def begin(self, plan: Plan, tally: Tally, workers: int) -> None:
+        """Work begins; what `tally` counts already is from before."""
+
+    def add(self, record: Record, tally: Tally) -> None:
+        """An image has its verdict."""
+
+    def end(self, tally: Tally) -> None:
+        """Work has ended: all done, interrupted, or failed."""
+
+
+def make_display() -> Display:
+    """The live table if stdout is a terminal, else plain lines."""
+    console = Console()
+    return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
+
+
+class PlainDisplay(Display):
+    """A line every ten seconds, and the table at the end."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def begin(self, plan: Plan, tally: Tally, workers: int) -> None:
+        self.pace, self.said = Pace(tally), time.monotonic()
+        what, details = headline(plan, tally, workers)
+        print(f"{what} ({details})", flush=True)
+
+    def add(self, record: Record, tally: Tally) -> None:
+        if time.monotonic() - self.said >= EVERY:
+            self.said = time.monotonic()
+            done = f"{tally.done}/{tally.images}"
+            print(f"{done}: {counts(tally)}; {self.pace.text(tally)}", flush=True)
+
+    def end(self, tally: Tally) -> None:
+        self.console.print(result(tally))
+
+
+class LiveDisplay(Display):
+    """The table, moving, with a bar below it; at the end the table stays."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def begin(self, plan: Plan, tally: Tally, workers: int) -> None:
+        self.pace, self.tally = Pace(tally), tally
+        what, details = headline(plan, tally, workers)
+        self.console.print(Text(what, "bold cyan"))
+        self.console.print(Text(details, "dim"))
+        self.live = Live(
+            console=self.console, get_renderable=self._moving, refresh_per_second=4, transient=True
+        )
+        self.live.start()
+
+    def end(self, tally: Tally) -> None:
+        self.live.stop()
+        self.console.print(result(tally))
+
+    def _moving(self) -> RenderableType:
+        bar = Table.grid(padding=(0, 2), expand=True)
+        for ratio in (None, 1, None):
+            bar.add_column(ratio=ratio, no_wrap=True)
+        bar.add_row(
+            Text(f"{self.tally.done}/{self.tally.images}", "bold"),
+            ProgressBar(self.tally.images, self.tally.done, complete_style="cyan"),
+            Text(self.pace.text(self.tally), "dim"),
+        )
+        return Group(result(self.tally), bar)
+
+
+class Pace:
+    """Images per second and the time left, over the images of this call."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.before, self.start = tally.done, time.monotonic()
+
+    def text(self, tally: Tally) -> str:
+        """`12.3 images/s  0:25 left`, or nothing as long as nothing is known."""
+        done, spent = tally.done - self.before, time.monotonic() - self.start
+        if not done or not spent:
+            return ""
+        left = spent / done * (tally.images - tally.done)
+        return f"{done / spent:.3g} images/s  {clock(left)} left"
+
+
+def headline(plan: Plan, tally: Tally, workers: int) -> tuple[str, str]:
+    """What is certified, and how."""
+    part = "" if tally.images == tally.of else f" of {tally.of:,}"
+    details = [f"{tally.images:,}{part} test images"]
+    if tally.done:
+        details.append(f"{tally.done:,} from before")
+    if tally.done < tally.images:
+        details.append(f"{workers} process{'es' * (workers != 1)}")
+    details.append(f"key {plan.key[:8]}")
+    return f"{plan.name or 'network'} on {plan.data.name}, eps {plan.eps}", ", ".join(details)
+
+
+def result(tally: Tally) -> RenderableType:
+    """The cascade, verifier by verifier, and what it adds up to."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("verifier")
+    for column in ("images", "falsified", "verified", "passed on", "s/image"):
+        table.add_column(column, justify="right")
+    for name, reached in tally.reached.items():
+        broken, proved = tally.falsified_by(name), tally.settled[name, "verified"]
+        failed = tally.settled[name, "error"]
+        table.add_row(
+            name,
+            f"{reached:,}",
+            Text(f"{broken:,}" if broken else "", "red"),
+            Text(f"{proved:,}" if proved else "", "green"),
+            f"{reached - broken - proved:,}" + (f" ({failed} failed)" if failed else ""),
+            f"{tally.seconds[name] / reached:.3f}" if reached else "",
+        )
+    return Group(table, "", Text(counts(tally)), Text(shares(tally), "bold"), *interval(tally))
+
+
+def counts(tally: Tally) -> str:
+    """`97 verified, 2 falsified, ...`."""
+    parts = [
+        f"{tally.counts[verdict]:,} {'open' if verdict == 'unknown' else verdict}"
+        for verdict in VERDICTS
+    ]
+    if tally.done < tally.images:
+        parts.append(f"{tally.images - tally.done:,} to do")
+    return ", ".join(parts)
+
+
+def shares(tally: Tally) -> str:
+    """Accuracy, and the certified share with its upper bound."""
+    low, high = 100 * tally.certified, 100 * tally.certified_upper
+    text = f"certified {low:.2f} %"
+    if high > low:
+        text += f" (upper bound {high:.2f} %)"
+    if tally.accuracy is not None:
+        text = f"accuracy {100 * tally.accuracy:.2f} %, {text}"
+    return text
+
+
+def interval(tally: Tally) -> list[str]:
+    """What a part of the images says of all, if it is a part."""
+    if tally.interval is None:
+        return []
+    low, high = (100 * end for end in tally.interval)
+    return [f"95 % interval for all {tally.of:,} images: {low:.1f} to {high:.1f} %"]
+
+
+def clock(seconds: float) -> str:
+    """m:ss, or h:mm:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,166 @@
+"""Certify the test images of a data set: check everything first, then settle what is not yet.
+
+plan = make_plan(net, load("mnist"), eps=0.1, limit=100)
+tally = run(plan, "certs/mine")
+tally.certified, tally.certified_upper
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+import maar
+from maar.certify import CASCADE
+from maar.certify.cascade import Cascade
+from maar.certify.display import Display
+from maar.certify.network import Network
+from maar.certify.record import Record, make_record
+from maar.certify.store import Store, Subject, key_of, open_store
+from maar.certify.tally import Tally
+from maar.certify.workers import Job, Task, default_workers, settle_all
+from maar.data import DataSet
+from maar.eps import Eps
+from maar.errors import UsageError
+from maar.networks.checking import LayerError
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is to be certified, checked."""
+
+    task: Task
+    data: DataSet
+    indices: list[int]
+    subject: Subject
+    eps: Eps
+    name: str
+    """Of the network, for people."""
+
+    @property
+    def key(self) -> str:
+        """The hash of weights, data, eps and verifiers."""
+        return key_of(self.subject)
+
+    def tally(self) -> Tally:
+        """An empty count."""
+        return Tally(len(self.indices), self.data.size("test"), self.task.cascade.names)
+
+
+def make_plan(
+    net: nn.Sequential,
+    data: DataSet,
+    eps: float,
+    *,
+    verifiers: Sequence[str] = CASCADE,
+    limit: int | None = None,
+    indices: Sequence[int] | None = None,
+    name: str = "",
+) -> Plan:
+    """Check the request. `limit` takes the first test images, `indices` those; else all."""
+    eps = eps if isinstance(eps, Eps) else Eps(eps)
+    cascade = Cascade.named(verifiers)
+    chosen = _choose(data, limit, indices)
+    try:
+        network = Network(net, data.shape)
+    except LayerError as error:
+        raise UsageError(f"the network does not take images of {data.name}: {error}") from None
+    for index, label in zip(chosen, data.labels("test", chosen).tolist(), strict=True):
+        if not 0 <= label < network.classes:
+            raise UsageError(
+                f"test image {index} of {data.name} has label {label} (accepted: 0 to "
+                f"{network.classes - 1}, as the network has {network.classes} outputs)"
+            )
+    subject = {
+        "weights": network.hash,
+        "data": data.sha256,
+        "split": "test",
+        "eps": float(eps),
+        "verifiers": [repr(verifier) for verifier in cascade.verifiers],
+    }
+    task = Task(network.net, data.shape, float(eps), cascade)
+    return Plan(task, data, chosen, subject, eps, name)
+
+
+def run(
+    plan: Plan, out: str | Path, *, workers: int | None = None, display: Display | None = None
+) -> Tally:
+    """Settle the images that the folder has no verdict of, and those that ended in an error.
+
+    Returns the count over all images of the plan. An interrupt leaves everything in place, with
+    a summary that says so.
+    """
+    display = display or Display()
+    facts = {"network": plan.name, "data": plan.data.name, "maar": maar.__version__}
+    with open_store(Path(out), plan.subject, facts) as store:
+        todo, tally = [], plan.tally()
+        for index in plan.indices:
+            record = store.records.get(index)
+            if record is None or record["verdict"] == "error":
+                todo.append(index)
+            else:
+                tally.add(record)
+        if todo:
+            store.drop_summary()
+        workers = workers or default_workers(len(todo))
+        display.begin(plan, tally, min(workers, max(1, len(todo))))
+        try:
+            _settle(plan, todo, store, tally, workers, display)
+        finally:
+            store.write_summary({**_header(plan), **tally.summary()})
+            display.end(tally)
+    return tally
+
+
+def _settle(
+    plan: Plan, todo: list[int], store: Store, tally: Tally, workers: int, display: Display
+) -> None:
+    pixels = plan.data.images("test", todo).numpy() if todo else []
+    labels = plan.data.labels("test", todo).tolist() if todo else []
+    jobs = [Job(*job) for job in zip(todo, pixels, labels, strict=True)]
+    for job, settled in settle_all(plan.task, jobs, workers):
+        record: Record = make_record(job.index, job.y, settled)
+        evidence = None
+        if record["verdict"] == "falsified" and settled.counterexample is not None:
+            evidence = {
+                "x_adv": settled.counterexample,
+                "x": job.x,
+                "label": job.y,
+                "target": settled.target,
+            }
+        store.add(record, evidence)
+        tally.add(record)
+        display.add(record, tally)
+
+
+def _header(plan: Plan) -> dict[str, object]:
+    return {
+        "network": plan.name,
+        "data": plan.data.name,
+        "split": "test",
+        "eps": float(plan.eps),
+        "key": plan.key,
+    }
+
+
+def _choose(data: DataSet, limit: int | None, indices: Sequence[int] | None) -> list[int]:
+    there = data.size("test")
+    if not there:
+        raise UsageError(f"data set {data.name} has no test images")
+    if limit is not None and indices is not None:
+        raise UsageError("limit and indices exclude each other: give one of them")
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit = {limit} (accepted: 1 or more images)")
+    if indices is None:
+        return list(range(there if limit is None else min(limit, there)))
+    if not indices:
+        raise UsageError("indices is empty (accepted: one or more indices of test images)")
+    for index in indices:
+        if not 0 <= index < there:
+            raise UsageError(
+                f"index {index} is not a test image of {data.name} (accepted: 0 to {there - 1})"
+            )
+    return list(dict.fromkeys(indices))

@@ -1,0 +1,141 @@
+"""The folder of a certification: append-only, bound to what it is about, continued on request.
+
+    manifest.json         what the verdicts are about, and its hash, the key
+    verdicts.jsonl        one line per image; of two lines about one image the later counts
+    counterexamples/      INDEX.npz for each falsified image
+    summary.json          of the last call that ended
+
+Killed at any moment, at most the images being worked on are lost. A counterexample is written
+before its line, so a falsified line always has one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from maar.certify.record import Record
+from maar.errors import RunError, UsageError
+from maar.files import locked, write_bytes, write_text
+
+LOCK = ".lock"
+FORMAT = 1
+
+Subject = dict[str, Any]
+"""What the verdicts are about: hashes of weights and data, eps, verifiers."""
+
+
+def key_of(subject: Subject) -> str:
+    """The hash of a subject: verdicts with the same key may be put together."""
+    text = json.dumps({"format": FORMAT, **subject}, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Store:
+    """An open, locked folder; `records` has the verdicts so far by index."""
+
+    def __init__(self, path: Path, subject: Subject, facts: dict[str, Any]) -> None:
+        self.path = path
+        self.key = key_of(subject)
+        self.verdicts = path / "verdicts.jsonl"
+        self._begin(subject, facts)
+        self.records = {record["index"]: record for record in read_verdicts(self.verdicts)}
+
+    def _begin(self, subject: Subject, facts: dict[str, Any]) -> None:
+        manifest = self.path / "manifest.json"
+        if not manifest.exists():
+            if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
+                raise UsageError(f"{self.path} exists and holds no certification: give another")
+            content = {"key": self.key, "format": FORMAT, "subject": subject, **facts}
+            write_text(manifest, json.dumps(content, indent=1) + "\n")
+            return
+        try:
+            there = json.loads(manifest.read_text())
+            if there["key"] != key_of(there["subject"]) and there["format"] == FORMAT:
+                raise ValueError
+        except (ValueError, KeyError, TypeError):
+            raise RunError(f"{manifest} is damaged: give another folder, or remove this") from None
+        if there["key"] != self.key:
+            raise UsageError(
+                f"{self.path} is about something else ({_difference(there, subject)}): "
+                "give another folder"
+            )
+
+    def add(self, record: Record, counterexample: dict[str, np.ndarray] | None) -> None:
+        """Append a verdict."""
+        if counterexample is not None:
+            content = io.BytesIO()
+            np.savez_compressed(content, **counterexample)  # pyright: ignore[reportArgumentType]
+            write_bytes(self.counterexample(record["index"]), content.getvalue())
+        # Closed, hence with the kernel and safe from kill -9, when this returns.
+        with open(self.verdicts, "ab") as file:
+            file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        self.records[record["index"]] = record
+
+    def counterexample(self, index: int) -> Path:
+        """Where the counterexample of an image is, or would be."""
+        return self.path / "counterexamples" / f"{index}.npz"
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Replace summary.json."""
+        write_text(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+    def drop_summary(self) -> None:
+        """Work begins: a summary of less must not be taken for one of all."""
+        (self.path / "summary.json").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def open_store(path: Path, subject: Subject, facts: dict[str, Any]) -> Iterator[Store]:
+    """Lock the folder and read it; one of another subject, or in use, is refused."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is not a folder")
+    with locked(path / LOCK, wait=False):
+        yield Store(path, subject, facts)
+
+
+def read_verdicts(path: Path) -> list[Record]:
+    """The whole lines of a file of verdicts; a torn last line is cut off."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        with open(path, "rb+") as file:
+            file.truncate(whole)
+    records = []
+    for number, line in enumerate(content[:whole].splitlines(), 1):
+        try:
+            record = json.loads(line)
+            if not {"index", "label", "verdict", "by", "seconds", "times"} <= record.keys():
+                raise ValueError
+        except (ValueError, AttributeError):
+            raise RunError(f"{path} is damaged: line {number} is no verdict") from None
+        records.append(record)
+    return records
+
+
+def _difference(there: dict[str, Any], subject: Subject) -> str:
+    old = there["subject"]
+    parts = [
+        f"{name}: {_short(old.get(name))} there, {_short(subject.get(name))} here"
+        for name in dict.fromkeys([*old, *subject])
+        if old.get(name) != subject.get(name)
+    ]
+    return "; ".join(parts) or f"format {there['format']} there, {FORMAT} here"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, str) and len(value) == 64:
+        return value[:8]  # a hash
+    if isinstance(value, list):
+        return ", ".join(str(item).partition("(")[0] for item in value)
+    return str(value)

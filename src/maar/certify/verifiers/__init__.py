@@ -1,0 +1,1 @@
+"""The verifiers, one file each; `maar.certify.VERIFIERS` has their names."""
