@@ -22,7 +22,7 @@ from torch import Tensor
 
 from benchmarks.measure import alone, bytes_of, save
 from maar.bounds.alpha_crown import AlphaCrown
-from maar.bounds.bound import margins
+from maar.bounds.bound import Problem, margins
 from maar.bounds.crown import Crown
 from maar.bounds.graph import Graph, compile_network
 from maar.bounds.interval import Interval
@@ -55,7 +55,7 @@ class Images:
         """Image n's reduced network and margins."""
         ball = Ball(self.x[n : n + 1].to(graph.dtype), EPS)
         C = margins(self.y[n : n + 1], 10, graph.dtype)
-        return reduce(graph, ball, C, parallel=parallel)
+        return reduce(Problem(graph, ball, C), parallel=parallel)
 
 
 @torch.no_grad()

@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from maar.bounds.bound import Box, Enclosure, Pair, as_graph, one_image
-from maar.bounds.graph import Graph
+from maar.bounds.bound import Bound, Enclosure, Problem
 from maar.bounds.reduced import Affine, Layer, Reduced, reduce
 from maar.bounds.relax import lower_slope, upper_line
 
 
 @dataclass(frozen=True)
-class AlphaCrown:
+class AlphaCrown(Bound):
     """Optimised backward linear bounds, one image at a time.
 
     `slopes`: "last" or "all" (see above). `share`: "none" gives each target class its own
@@ -31,7 +30,6 @@ class AlphaCrown:
     """
 
     name: ClassVar[str] = "alpha_crown"
-    sound: ClassVar[bool] = True
     slopes: Literal["last", "all"] = "all"
     share: Literal["none", "targets"] = "none"
     steps: int = 20
@@ -40,23 +38,13 @@ class AlphaCrown:
     rounding: bool = False
     budget: int = 4 << 30
 
-    def __call__(
-        self,
-        net: nn.Module | Graph,
-        box: Box,
-        C: Tensor | None = None,
-        known: Sequence[Pair | None] | None = None,
-    ) -> Enclosure:
-        """See `Bound`. Upper bounds are CROWN's: robustness asks for the lower ones."""
-        graph = as_graph(net, box)
-        parts = [self._one(graph, *one_image(graph, box, C, known, n)) for n in range(len(box.lb))]
-        return Enclosure.stack(parts)
+    def enclose(self, problem: Problem) -> Enclosure:
+        """Upper bounds are CROWN's: robustness asks for the lower ones."""
+        return Enclosure.stack([self._one(part) for part in problem.images()])
 
-    def _one(
-        self, graph: Graph, box: Box, C: Tensor, known: Sequence[Pair | None] | None
-    ) -> Enclosure:
+    def _one(self, problem: Problem) -> Enclosure:
         with torch.no_grad():
-            reduced, spec = reduce(graph, box, C, known, self.rounding, budget=self.budget)
+            reduced, spec = reduce(problem, self.rounding, budget=self.budget)
             start = reduced.bounds(spec)
         better = self.improve(reduced, spec, start[0][0])
         return Enclosure(better[None], start[1], reduced.boxes.pre())

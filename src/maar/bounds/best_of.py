@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from torch import Tensor, nn
-
-from maar.bounds.bound import Bound, Box, Enclosure, Pair, as_graph, intersect
-from maar.bounds.graph import Graph
+from maar.bounds.bound import Bound, Enclosure, Problem, intersect
 from maar.errors import UsageError
 
 
 @dataclass(frozen=True)
-class BestOf:
+class BestOf(Bound):
     """Never looser than any of its parts. Order them from cheap to dear."""
 
     name: ClassVar[str] = "best_of"
-    sound: ClassVar[bool] = True
     parts: tuple[Bound, ...]
 
     def __post_init__(self) -> None:
@@ -28,18 +23,11 @@ class BestOf:
         if not self.parts:
             raise UsageError("best_of needs at least one bound")
 
-    def __call__(
-        self,
-        net: nn.Module | Graph,
-        box: Box,
-        C: Tensor | None = None,
-        known: Sequence[Pair | None] | None = None,
-    ) -> Enclosure:
-        """See `Bound`."""
-        graph = as_graph(net, box)
-        best = self.parts[0](graph, box, C, known)
+    def enclose(self, problem: Problem) -> Enclosure:
+        """Each part gets what the ones before it have found."""
+        best = self.parts[0].enclose(problem)
         for part in self.parts[1:]:
-            found = part(graph, box, C, best.pre)
+            found = part.enclose(replace(problem, known=best.pre))
             pre = tuple(intersect(old, new) for old, new in zip(best.pre, found.pre, strict=True))
             best = Enclosure(*intersect((best.lb, best.ub), (found.lb, found.ub)), pre)
         return best

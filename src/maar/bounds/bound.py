@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -46,40 +47,6 @@ class Enclosure:
         )
 
 
-class Bound(Protocol):
-    """A bound domain. `sound` is False for an estimate: certification refuses those."""
-
-    name: ClassVar[str]
-    sound: ClassVar[bool]
-
-    def __call__(
-        self,
-        net: nn.Module | Graph,
-        box: Box,
-        C: Tensor | None = None,
-        known: Sequence[Pair | None] | None = None,
-    ) -> Enclosure:
-        """Enclose C f(x) (or f(x) without C) over the box.
-
-        C is [N, rows, classes]. `known` gives bounds on ReLU inputs that another bound has
-        already found; they are intersected with, never thrown away.
-        """
-        ...
-
-
-def margins(y: Tensor, classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The specification of robustness: rows z_y - z_k for each k != y, [N, classes-1, classes]."""
-    others = torch.arange(classes, device=y.device).expand(len(y), -1)
-    others = others[others != y[:, None]].view(len(y), classes - 1)
-    one_hot = torch.eye(classes, dtype=dtype, device=y.device)
-    return one_hot[y][:, None, :] - one_hot[others]
-
-
-def as_graph(net: nn.Module | Graph, box: Box) -> Graph:
-    """A network traced for the box's shape; a graph is passed through."""
-    return net if isinstance(net, Graph) else trace(net, box.lb.shape[1:])
-
-
 @dataclass(frozen=True)
 class Corners:
     """The plainest box."""
@@ -88,19 +55,69 @@ class Corners:
     ub: Tensor
 
 
-def one_image(
-    graph: Graph, box: Box, C: Tensor | None, known: Sequence[Pair | None] | None, n: int
-) -> tuple[Corners, Tensor, list[Pair | None] | None]:
-    """Image n of a batch: its box, its specification (every output if none) and what is known."""
-    if C is None:
-        count = graph.shapes[-1].numel()
-        spec = torch.eye(count, dtype=graph.dtype, device=box.lb.device)[None]
-    else:
-        spec = C[n : n + 1]
-    cut = None
-    if known is not None:
-        cut = [None if pair is None else (pair[0][n : n + 1], pair[1][n : n + 1]) for pair in known]
-    return Corners(box.lb[n : n + 1], box.ub[n : n + 1]), spec, cut
+@dataclass(frozen=True)
+class Problem:
+    """What to bound: C f(x) over a box (f(x) itself without C), [N, rows, classes].
+
+    `known` has bounds on ReLU inputs that another bound has already found, or None.
+    """
+
+    graph: Graph
+    box: Box
+    C: Tensor | None = None
+    known: Sequence[Pair | None] | None = None
+
+    def known_at(self, k: int) -> Pair | None:
+        """What is known of the input of ReLU k."""
+        return self.known[k] if self.known else None
+
+    def images(self) -> Iterator[Problem]:
+        """The same, one image at a time; every output gets a row where there was no C."""
+        count = self.graph.shapes[-1].numel()
+        for n in range(len(self.box.lb)):
+            cut = slice(n, n + 1)
+            if self.C is None:
+                C = torch.eye(count, dtype=self.graph.dtype, device=self.box.lb.device)[None]
+            else:
+                C = self.C[cut]
+            known = self.known and [pair and (pair[0][cut], pair[1][cut]) for pair in self.known]
+            yield Problem(self.graph, Corners(self.box.lb[cut], self.box.ub[cut]), C, known)
+
+
+class Bound(ABC):
+    """A bound domain. `sound` is False for an estimate: certification refuses those."""
+
+    name: ClassVar[str]
+    sound: ClassVar[bool] = True
+
+    def __call__(
+        self,
+        net: nn.Module | Graph,
+        box: Box,
+        C: Tensor | None = None,
+        known: Sequence[Pair | None] | None = None,
+    ) -> Enclosure:
+        """Enclose C f(x) over the box; C is [N, rows, classes], every output without it.
+
+        What is `known` of the ReLUs' inputs is intersected with, never thrown away.
+        """
+        return self.enclose(Problem(self.graph_of(net, box), box, C, known))
+
+    def graph_of(self, net: nn.Module | Graph, box: Box) -> Graph:
+        """A network traced for the box's shape; a graph is passed through."""
+        return net if isinstance(net, Graph) else trace(net, box.lb.shape[1:])
+
+    @abstractmethod
+    def enclose(self, problem: Problem) -> Enclosure:
+        """Solve a problem over a traced network."""
+
+
+def margins(y: Tensor, classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The specification of robustness: rows z_y - z_k for each k != y, [N, classes-1, classes]."""
+    others = torch.arange(classes, device=y.device).expand(len(y), -1)
+    others = others[others != y[:, None]].view(len(y), classes - 1)
+    one_hot = torch.eye(classes, dtype=dtype, device=y.device)
+    return one_hot[y][:, None, :] - one_hot[others]
 
 
 def intersect(old: Pair, new: Pair | None) -> Pair:

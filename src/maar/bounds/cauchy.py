@@ -10,7 +10,7 @@ certification may not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from maar.bounds.affine import conv_of, per_channel, scale_of
-from maar.bounds.bound import Box, Enclosure, Pair, as_graph, intersect
-from maar.bounds.graph import Add, Graph
+from maar.bounds.bound import Bound, Enclosure, Pair, Problem, intersect
+from maar.bounds.graph import Add
 from maar.bounds.interval import Boxes
 from maar.bounds.relax import parallel_lines
 from maar.networks.layers import Normalize
@@ -28,7 +28,7 @@ Map = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Cauchy:
+class Cauchy(Bound):
     """The estimate.
 
     `per_group`: one median per group of error terms, summed, as COLT does (closer to the
@@ -41,23 +41,17 @@ class Cauchy:
     per_group: bool = True
     generator: torch.Generator | None = None
 
-    def __call__(
-        self,
-        net: nn.Module | Graph,
-        box: Box,
-        C: Tensor | None = None,
-        known: Sequence[Pair | None] | None = None,
-    ) -> Enclosure:
-        """See `Bound`, but for soundness. Differentiable in the weights and the box."""
-        graph = as_graph(net, box)
-        boxes = Boxes.start(graph, box, False)
+    def enclose(self, problem: Problem) -> Enclosure:
+        """Differentiable in the weights and the box."""
+        graph, C = problem.graph, problem.C
+        boxes = Boxes.start(graph, problem.box, False)
         lb, ub = boxes.lb[0], boxes.ub[0]
         values = [Projected((lb + ub) / 2, {-1: self._fresh((ub - lb) / 2)})]
         pre: list[Pair] = []
         for node in graph.nodes:
             given = [values[v] for v in node.inputs]
             if isinstance(node.op, nn.ReLU):
-                bounds = intersect(self._bounds(given[0]), known[len(pre)] if known else None)
+                bounds = intersect(self._bounds(given[0]), problem.known_at(len(pre)))
                 values.append(self._relu(given[0], len(pre), *bounds))
                 pre.append(bounds)
             else:

@@ -7,16 +7,16 @@ for neurons that interval bounds leave undecided, or from intervals alone (CROWN
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from maar.bounds.backward import Backward, specification
-from maar.bounds.bound import Box, Enclosure, Pair, as_graph, intersect, one_image
-from maar.bounds.graph import Graph, one_affine
+from maar.bounds.bound import Bound, Enclosure, Problem, intersect
+from maar.bounds.graph import one_affine
 from maar.bounds.interval import EXTRA, Boxes, output
 from maar.bounds.reduced import TooLarge, reduce
 from maar.bounds.relax import lower_slope, upper_line
@@ -29,7 +29,7 @@ Slopes = Callable[[int, Rows], Tensor | None]
 
 
 @dataclass(frozen=True)
-class Crown:
+class Crown(Bound):
     """Backward linear bounds.
 
     `intermediate`: how the ReLUs' inputs are bounded: "crown", or "interval" for CROWN-IBP.
@@ -38,52 +38,39 @@ class Crown:
     """
 
     name: ClassVar[str] = "crown"
-    sound: ClassVar[bool] = True
     intermediate: Literal["crown", "interval"] = "crown"
     rounding: bool = False
     upper: bool = True
     budget: int = 1 << 30
 
-    def __call__(
-        self,
-        net: nn.Module | Graph,
-        box: Box,
-        C: Tensor | None = None,
-        known: Sequence[Pair | None] | None = None,
-    ) -> Enclosure:
-        """See `Bound`. Differentiable on a network; on a compiled graph it is fast instead."""
-        graph = as_graph(net, box)
-        if graph.constant and self.intermediate == "crown" and box.lb.device.type == "cpu":
+    def enclose(self, problem: Problem) -> Enclosure:
+        """Differentiable on a network; on a compiled graph it is fast instead."""
+        fixed = problem.graph.constant and self.intermediate == "crown"
+        if fixed and problem.box.lb.device.type == "cpu":
             try:
-                parts = [self._one(graph, box, C, known, n) for n in range(len(box.lb))]
+                return Enclosure.stack([self._one(part) for part in problem.images()])
             except TooLarge:
                 pass  # the same bounds, layer by layer: slower, and in any memory
-            else:
-                return Enclosure.stack(parts)
-        return self._batch(graph, box, C, known)
+        return self._batch(problem)
 
-    def _one(
-        self, graph: Graph, box: Box, C: Tensor | None, known: Sequence[Pair | None] | None, n: int
-    ) -> Enclosure:
+    def _one(self, problem: Problem) -> Enclosure:
         """One image by its reduced network: on a CPU that beats any batch."""
-        one, spec, cut = one_image(graph, box, C, known, n)
-        reduced, rows = reduce(graph, one, spec, cut, self.rounding, budget=self.budget)
+        reduced, rows = reduce(problem, self.rounding, budget=self.budget)
         ub = reduced.upper(rows)[None] if self.upper else reduced.interval[1]
         lb, ub = intersect((reduced.lower(rows)[None], ub), reduced.interval)
         return Enclosure(lb, ub, reduced.boxes.pre())
 
-    def _batch(
-        self, graph: Graph, box: Box, C: Tensor | None, known: Sequence[Pair | None] | None
-    ) -> Enclosure:
-        boxes = Boxes.start(graph, box, self.rounding)
+    def _batch(self, problem: Problem) -> Enclosure:
+        graph = problem.graph
+        boxes = Boxes.start(graph, problem.box, self.rounding)
         for k, i in enumerate(graph.relus):
             value = graph.nodes[i].inputs[0]
             boxes.advance(i)
-            boxes.refine(value, known[k] if known else None)
+            boxes.refine(value, problem.known_at(k))
             if self.intermediate == "crown" and not one_affine(graph, value):
                 self._bound_unstable(boxes, value)
-        lb, ub = output(boxes, C)
-        rows = specification(graph, C, len(lb), lb)
+        lb, ub = output(boxes, problem.C)
+        rows = specification(graph, problem.C, len(lb), lb)
         value = len(graph.nodes)
         better = self._lower(boxes, value, rows).view_as(lb)
         lb = torch.maximum(lb, better)

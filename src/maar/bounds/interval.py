@@ -6,7 +6,7 @@ absolute value (`size`); every domain takes its rounding error from that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from maar.bounds.affine import conv_of, per_channel, scale_of
-from maar.bounds.bound import Box, Enclosure, Pair, as_graph, intersect
+from maar.bounds.bound import Bound, Box, Enclosure, Pair, Problem, intersect
 from maar.bounds.graph import Add, Graph
 from maar.bounds.rounding import gamma, outward
 from maar.networks.layers import Normalize
@@ -64,27 +64,20 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class Interval:
+class Interval(Bound):
     """The cheapest bound. `rounding=True` makes it hold for the real-number network."""
 
     name: ClassVar[str] = "interval"
-    sound: ClassVar[bool] = True
     rounding: bool = False
 
-    def __call__(
-        self,
-        net: nn.Module | Graph,
-        box: Box,
-        C: Tensor | None = None,
-        known: Sequence[Pair | None] | None = None,
-    ) -> Enclosure:
-        """See `Bound`. Differentiable in the weights and in the box."""
-        graph = as_graph(net, box)
-        boxes = Boxes.start(graph, box, self.rounding)
+    def enclose(self, problem: Problem) -> Enclosure:
+        """Differentiable in the weights and in the box."""
+        graph = problem.graph
+        boxes = Boxes.start(graph, problem.box, self.rounding)
         for k, i in enumerate(graph.relus):
             boxes.advance(i)
-            boxes.refine(graph.nodes[i].inputs[0], known[k] if known else None)
-        lb, ub = output(boxes, C)
+            boxes.refine(graph.nodes[i].inputs[0], problem.known_at(k))
+        lb, ub = output(boxes, problem.C)
         return Enclosure(lb, ub, boxes.pre())
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from maar.bounds.backward import Backward, specification
-from maar.bounds.bound import Box, Pair, intersect
+from maar.bounds.bound import Pair, Problem, intersect
 from maar.bounds.graph import Graph, one_affine
 from maar.bounds.interval import EXTRA, Boxes, output
 from maar.bounds.relax import lower_slope, parallel_lines, upper_line
@@ -273,30 +273,29 @@ def work(graph: Graph, value: int) -> tuple[int, int]:
 
 
 def reduce(
-    graph: Graph,
-    box: Box,
-    C: Tensor,
-    known: Sequence[Pair | None] | None = None,
+    problem: Problem,
     rounding: bool = True,
     parallel: bool = False,
     slopes: Sequence[Tensor] | None = None,
     budget: int = 4 << 30,
 ) -> tuple[Reduced, Affine]:
-    """Build the reduced network of one image and the rows of its specification C ([1, S, K]).
+    """Build the reduced network of one image and the rows of its specification C.
 
     `slopes`: a zonotope's own slopes for all neurons of each ReLU, instead of DeepZ's.
     `budget`: bytes that the rows may take; a network with too many unstable ReLUs is refused.
     """
-    boxes = Boxes.start(graph, box, rounding)
+    graph, boxes = problem.graph, Boxes.start(problem.graph, problem.box, rounding)
+    if len(problem.box.lb) != 1:
+        raise ValueError(f"a reduced network is of one image, not of {len(problem.box.lb)}")
     lb, ub = boxes.lb[0].flatten(), boxes.ub[0].flatten()
     reduced = Reduced(graph, boxes, [], (lb + ub) / 2, (ub - lb) / 2, parallel)
     for k, i in enumerate(graph.relus):
         value = graph.nodes[i].inputs[0]
         boxes.advance(i)
-        boxes.refine(value, known[k] if known else None)
+        boxes.refine(value, problem.known_at(k))
         reduced.layers.append(_layer(reduced, value, slopes, budget))
-    reduced.interval = output(boxes, C)
-    rows = specification(graph, C, 1, boxes.lb[0])
+    reduced.interval = output(boxes, problem.C)
+    rows = specification(graph, problem.C, 1, boxes.lb[0])
     return reduced, reduced.carry(len(graph.nodes), rows, together=len(rows))
 
 

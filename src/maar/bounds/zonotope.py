@@ -8,7 +8,7 @@ certification the same bounds come from one image's reduced network, many times 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from maar.bounds.affine import conv_of, per_channel, scale_of
-from maar.bounds.bound import Box, Enclosure, Pair, as_graph, intersect, one_image
+from maar.bounds.bound import Bound, Box, Enclosure, Pair, Problem, intersect
 from maar.bounds.graph import Add, Graph, compile_network
 from maar.bounds.interval import Boxes, output
 from maar.bounds.reduced import reduce
@@ -25,45 +25,37 @@ from maar.networks.layers import Normalize
 
 
 @dataclass(frozen=True)
-class Zonotope:
+class Zonotope(Bound):
     """Forward error terms; `slopes[k]` is [*shape] or [N, *shape] for ReLU k (None: DeepZ's).
 
     `budget`: see `reduce`.
     """
 
     name: ClassVar[str] = "zonotope"
-    sound: ClassVar[bool] = True
     slopes: tuple[Tensor, ...] | None = None
     rounding: bool = False
     budget: int = 4 << 30
 
-    def __call__(
-        self,
-        net: nn.Module | Graph,
-        box: Box,
-        C: Tensor | None = None,
-        known: Sequence[Pair | None] | None = None,
-    ) -> Enclosure:
-        """See `Bound`. Differentiable on a network; on a compiled graph it is fast instead."""
-        if self.rounding and not (isinstance(net, Graph) and net.constant):
-            # Rounding is accounted for in the reduced network, which needs fixed weights.
-            net = compile_network(_modules(net), box.lb.shape[1:])
-        graph = as_graph(net, box)
-        if graph.constant:
-            return self._reduced(graph, box, C, known)
-        return self._forward(graph, box, C, known)
+    def enclose(self, problem: Problem) -> Enclosure:
+        """Differentiable on a network; on a compiled graph it is fast instead."""
+        return self._reduced(problem) if problem.graph.constant else self._forward(problem)
 
-    def _reduced(
-        self, graph: Graph, box: Box, C: Tensor | None, known: Sequence[Pair | None] | None
-    ) -> Enclosure:
-        parts = []
-        for n in range(len(box.lb)):
-            one, spec, cut = one_image(graph, box, C, known, n)
+    def graph_of(self, net: nn.Module | Graph, box: Box) -> Graph:
+        """Rounding is accounted for in the reduced network, which needs fixed weights."""
+        if self.rounding and isinstance(net, nn.Module):
+            return compile_network(net, box.lb.shape[1:])
+        if self.rounding and not net.constant:
+            raise ValueError("rounding=True takes a network or a compiled graph, not a traced one")
+        return super().graph_of(net, box)
+
+    def _reduced(self, problem: Problem) -> Enclosure:
+        parts, graph = [], problem.graph
+        for n, part in enumerate(problem.images()):
             slopes = self.slopes and [
                 slope[n] if slope.dim() > len(graph.shapes[i + 1]) else slope
                 for slope, i in zip(self.slopes, graph.relus, strict=True)
             ]
-            reduced, rows = reduce(graph, one, spec, cut, self.rounding, True, slopes, self.budget)
+            reduced, rows = reduce(part, self.rounding, True, slopes, self.budget)
             own = slopes and [
                 slope.flatten()[layer.index]
                 for slope, layer in zip(slopes, reduced.layers, strict=True)
@@ -71,10 +63,9 @@ class Zonotope:
             parts.append(Enclosure(*reduced.bounds(rows, own), reduced.boxes.pre()))
         return Enclosure.stack(parts)
 
-    def _forward(
-        self, graph: Graph, box: Box, C: Tensor | None, known: Sequence[Pair | None] | None
-    ) -> Enclosure:
-        boxes = Boxes.start(graph, box, False)
+    def _forward(self, problem: Problem) -> Enclosure:
+        graph, C = problem.graph, problem.C
+        boxes = Boxes.start(graph, problem.box, False)
         values = [_start(boxes)]
         for i, node in enumerate(graph.nodes):
             given = [values[v] for v in node.inputs]
@@ -83,7 +74,7 @@ class Zonotope:
                 boxes.advance(i)
                 # A zonotope may leave the box of its own inputs: intervals are tighter at times.
                 boxes.refine(node.inputs[0], given[0].bounds())
-                boxes.refine(node.inputs[0], known[k] if known else None)
+                boxes.refine(node.inputs[0], problem.known_at(k))
                 bounds = boxes.lb[node.inputs[0]], boxes.ub[node.inputs[0]]
                 slope = None if self.slopes is None else self.slopes[k].to(bounds[0])
                 values.append(_relu(given[0], k, *bounds, slope))
@@ -123,12 +114,6 @@ class Terms:
         for k, errors in self.groups.items():
             groups[k] = apply(errors.flatten(0, 1)).unflatten(0, errors.shape[:2])
         return Terms(centre, groups)
-
-
-def _modules(net: nn.Module | Graph) -> nn.Module:
-    if isinstance(net, Graph):
-        raise ValueError("rounding needs a compiled graph (compile_network) or the network itself")
-    return net
 
 
 def _start(boxes: Boxes) -> Terms:
