@@ -1,0 +1,142 @@
+"""The checks that every domain must pass, on one case each. test_teeth.py turns bugs loose on them.
+
+A failing check is an AssertionError that says where: which output or which ReLU's input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from bound_domains import Domain
+from bound_truth import exactly, fractions, hard_points, values
+from random_nets import Case
+from torch import Tensor
+
+from maar.bounds.bound import Bound, Enclosure, margins
+from maar.bounds.graph import Graph, compile_network, trace
+from maar.bounds.interval import Interval
+
+
+@dataclass(frozen=True)
+class How:
+    """The ways in which one domain may be asked."""
+
+    dtype: torch.dtype = torch.float32
+    rounding: bool = False
+    compiled: bool = False
+    specified: bool = True  # margins instead of outputs
+
+
+def ask(domain: Domain, case: Case, how: How) -> Enclosure:
+    """The domain's enclosure for a case."""
+    net = case.net_in(how.dtype)
+    graph = (compile_network if how.compiled else trace)(net, case.shape)
+    # A bound with rounding compiles a live network itself, and refuses a live graph.
+    given = net if how.rounding and not how.compiled else graph
+    bound = domain.make(how.rounding, graph)
+    with torch.no_grad():
+        return bound(given, case.box(how.dtype), specification(case, how))
+
+
+def specification(case: Case, how: How) -> Tensor | None:
+    return margins(case.y, case.classes, how.dtype) if how.specified else None
+
+
+def encloses(domain: Domain, case: Case, how: How, points: list[Tensor] | None = None) -> None:
+    """Every hard point's outputs and ReLU inputs are within the bounds.
+
+    With rounding in float32, no tolerance: the truth is computed in float64, whose own error is
+    a billionth of a unit of the float32 bound's slack.
+    """
+    found = ask(domain, case, how)
+    net = case.net_in(torch.float64)
+    C = specification(case, How(torch.float64, specified=how.specified))
+    tolerance = 0.0 if how.rounding else _tolerance(case, how.dtype)
+    if how.rounding:
+        assert how.dtype == torch.float32, "float64 needs an exact truth: `encloses_exactly`"
+    for point in hard_points(case) if points is None else points:
+        assert bool(((case.lb <= point) & (point <= case.ub)).all())
+        with torch.no_grad():
+            pre, out = values(net, point.double())
+        if C is not None:
+            out = (C @ out.unsqueeze(-1)).squeeze(-1)
+        _within("the output", found.lb, out, found.ub, tolerance)
+        assert len(found.pre) == len(pre)
+        for k, ((lb, ub), value) in enumerate(zip(found.pre, pre, strict=True)):
+            _within(f"the input of ReLU {k}", lb, value, ub, tolerance)
+
+
+def encloses_exactly(domain: Domain, case: Case, how: How, points: list[Tensor]) -> None:
+    """As `encloses` with rounding, in any dtype, against rational arithmetic: no tolerance."""
+    assert how.rounding
+    found = ask(domain, case, how)
+    C = specification(case, how)
+    net = case.net_in(torch.float64)
+    for point in points:
+        for n, image in enumerate(point):
+            pre, out = exactly(net, image)
+            if C is not None:
+                out = fractions(C[n]) @ out
+            _within_exactly("the output", found.lb[n], out, found.ub[n])
+            for k, ((lb, ub), value) in enumerate(zip(found.pre, pre, strict=True)):
+                _within_exactly(f"the input of ReLU {k}", lb[n], value, ub[n])
+
+
+def largest(case: Case) -> float:
+    """The largest number that a bound on this case has to add up."""
+    net = case.net_in(torch.float64)
+    with torch.no_grad():
+        found = Interval()(net, case.box(torch.float64))
+    sizes = [bound.abs().max() for pair in found.pre for bound in pair]
+    sizes += [found.lb.abs().max(), found.ub.abs().max(), case.lb.abs().max(), case.ub.abs().max()]
+    return float(torch.stack([size.double() for size in sizes]).max())
+
+
+def _tolerance(case: Case, dtype: torch.dtype) -> float:
+    """What rounding may do on a net of this size to a bound that does not account for it."""
+    return 30 * torch.finfo(dtype).eps * (1 + largest(case))
+
+
+def _within(what: str, lb: Tensor, value: Tensor, ub: Tensor, tolerance: float) -> None:
+    below = lb.double() - value
+    above = value - ub.double()
+    worst = float(torch.maximum(below, above).max())
+    # (NaN compares false)
+    assert worst <= tolerance, f"{what} leaves its bounds by {worst:.3g} (allowed {tolerance:.3g})"
+
+
+def _within_exactly(what: str, lb: Tensor, value: np.ndarray, ub: Tensor) -> None:
+    low, high = fractions(lb), fractions(ub)
+    assert bool((low <= value).all()), f"{what} is below its bound by {float((low - value).max())}"
+    assert bool((value <= high).all()), (
+        f"{what} is above its bound by {float((value - high).max())}"
+    )
+
+
+def no_looser(a: Enclosure, b: Enclosure, tolerance: float = 0.0) -> None:
+    """Every bound of `a` is at least as tight as that of `b`."""
+    pairs = [((a.lb, a.ub), (b.lb, b.ub)), *zip(a.pre, b.pre, strict=True)]
+    for k, (mine, theirs) in enumerate(pairs):
+        what = "the outputs" if k == 0 else f"ReLU {k - 1}"
+        gap = torch.maximum(theirs[0] - mine[0], mine[1] - theirs[1])
+        assert float(gap.max()) <= tolerance, f"looser by {float(gap.max()):.3g} at {what}"
+
+
+def same(a: Enclosure, b: Enclosure, tolerance: float) -> None:
+    """Two enclosures agree everywhere."""
+    no_looser(a, b, tolerance)
+    no_looser(b, a, tolerance)
+
+
+def graph_of(case: Case, dtype: torch.dtype = torch.float64) -> Graph:
+    """The case's network, compiled."""
+    return compile_network(case.net, case.shape, dtype)
+
+
+def bounds_of(bound: Bound, case: Case, dtype: torch.dtype = torch.float64) -> Enclosure:
+    """The bound's margins on the compiled network."""
+    how = How(dtype)
+    with torch.no_grad():
+        return bound(graph_of(case, dtype), case.box(dtype), specification(case, how))

@@ -1,0 +1,62 @@
+"""The list of domains, one row each. A new bound gets its row here, and is tested like the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from maar.bounds.alpha_crown import AlphaCrown
+from maar.bounds.best_of import BestOf
+from maar.bounds.bound import Bound
+from maar.bounds.crown import Crown
+from maar.bounds.graph import Graph
+from maar.bounds.interval import Interval
+from maar.bounds.zonotope import Zonotope
+
+
+@dataclass(frozen=True)
+class Domain:
+    """`make(rounding, graph)` builds the bound; most do not look at the network."""
+
+    name: str
+    make: Callable[[bool, Graph], Bound]
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _free_slopes(rounding: bool, graph: Graph) -> Bound:
+    generator = torch.Generator().manual_seed(5)
+    # A little below 0 and above 1 too: those must be cut.
+    slopes = tuple(
+        (1.4 * torch.rand(graph.shapes[i + 1], generator=generator) - 0.2).to(graph.dtype)
+        for i in graph.relus
+    )
+    return Zonotope(slopes, rounding)
+
+
+def _best_of(rounding: bool, graph: Graph) -> Bound:
+    parts = (
+        Interval(rounding),
+        Zonotope(rounding=rounding),
+        Crown(rounding=rounding),
+        AlphaCrown(steps=2, rounding=rounding),
+    )
+    return BestOf(parts)
+
+
+DOMAINS = (
+    Domain("interval", lambda r, _: Interval(r)),
+    Domain("zonotope", lambda r, _: Zonotope(rounding=r)),
+    Domain("zonotope free slopes", _free_slopes),
+    Domain("crown", lambda r, _: Crown(rounding=r)),
+    Domain("crown interval", lambda r, _: Crown("interval", r)),
+    Domain("crown lower only", lambda r, _: Crown(rounding=r, upper=False)),
+    Domain("crown chunked", lambda r, _: Crown(rounding=r, budget=1)),
+    Domain("alpha_crown last", lambda r, _: AlphaCrown("last", steps=3, rounding=r)),
+    Domain("alpha_crown all", lambda r, _: AlphaCrown("all", steps=3, rounding=r)),
+    Domain("alpha_crown shared", lambda r, _: AlphaCrown("all", "targets", 3, rounding=r)),
+    Domain("best_of", _best_of),
+)

@@ -1,0 +1,182 @@
+"""Where two ways of computing must agree, and which bounds may never be looser than which.
+
+In float64, so that "equal" means to nine digits of the largest number on the way.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from bound_checks import How, ask, bounds_of, largest, no_looser, same, specification
+from bound_domains import DOMAINS
+from hypothesis import given, settings
+from random_nets import RADII, cases, make_case
+from torch import nn
+
+from maar.bounds import rows as rows_module
+from maar.bounds.alpha_crown import AlphaCrown
+from maar.bounds.best_of import BestOf
+from maar.bounds.bound import Corners, Enclosure
+from maar.bounds.crown import Crown
+from maar.bounds.graph import compile_network, trace
+from maar.bounds.interval import Interval
+from maar.bounds.zonotope import Zonotope
+
+BY_NAME = {domain.name: domain for domain in DOMAINS}
+LIVE = How(torch.float64)
+COMPILED = replace(LIVE, compiled=True)
+
+
+def digits(case):
+    return 1e-9 * (1 + largest(case))
+
+
+@pytest.mark.parametrize("name", ["crown", "crown lower only", "crown chunked", "interval"])
+@settings(max_examples=25)
+@given(case=cases())
+def test_a_compiled_network_has_the_bounds_of_the_live_one(name, case):
+    """For CROWN: the reduced network's bounds are the network's, residual blocks included."""
+    domain = BY_NAME[name]
+    same(ask(domain, case, LIVE), ask(domain, case, COMPILED), digits(case))
+
+
+@pytest.mark.parametrize("name", ["zonotope", "zonotope free slopes"])
+@settings(max_examples=25)
+@given(case=cases())
+def test_the_reduced_zonotope_is_the_forward_one(name, case):
+    """The forward one bounds stable neurons too, so its boxes are tighter there; given those, the
+    two are the same."""
+    graph = compile_network(case.net, case.shape, torch.float64)
+    bound = BY_NAME[name].make(False, graph)
+    live = ask(BY_NAME[name], case, LIVE)
+    reduced = bound(graph, case.box(torch.float64), specification(case, LIVE), live.pre)
+    same(live, reduced, digits(case))
+    no_looser(live, ask(BY_NAME[name], case, COMPILED), digits(case))
+
+
+@settings(max_examples=15)
+@given(case=cases())
+def test_chunks_do_not_matter(case):
+    same(ask(BY_NAME["crown"], case, LIVE), ask(BY_NAME["crown chunked"], case, LIVE), digits(case))
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=repr)
+@settings(max_examples=4)
+@given(case=cases(most_images=3))
+def test_a_batch_is_its_images(domain, case):
+    whole = ask(domain, case, LIVE)
+    parts = [
+        ask(
+            domain,
+            replace(case, lb=case.lb[n : n + 1], ub=case.ub[n : n + 1], y=case.y[n : n + 1]),
+            LIVE,
+        )
+        for n in range(len(case.lb))
+    ]
+    same(whole, Enclosure.stack(parts), digits(case))
+
+
+@settings(max_examples=25)
+@given(case=cases())
+def test_windows_and_dense_rows_agree(case):
+    windows = ask(BY_NAME["crown"], case, LIVE)
+    reduced = ask(BY_NAME["crown"], case, COMPILED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module.Rows, "settle", rows_module.Rows.dense)
+        same(windows, ask(BY_NAME["crown"], case, LIVE), digits(case))
+        same(reduced, ask(BY_NAME["crown"], case, COMPILED), digits(case))
+
+
+@settings(max_examples=15)
+@given(case=cases())
+def test_best_of_is_never_looser_than_its_parts(case):
+    parts = (Interval(), Zonotope(), Crown(), AlphaCrown("last", steps=2))
+    best = bounds_of(BestOf(parts), case)
+    for part in parts:
+        alone = bounds_of(part, case)
+        no_looser(replace(best, pre=()), replace(alone, pre=()), digits(case))
+
+
+def test_best_of_where_crown_is_better_off_knowing_less():
+    """The zonotope's tighter boxes make CROWN choose other slopes here, which turn out worse."""
+    layers = (nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    case = make_case(nn.Sequential(*layers), (2,), (0.5,), seed=143, scale=2.0)
+    best = bounds_of(BestOf((Interval(), Zonotope(), Crown())), case)
+    alone = bounds_of(Crown(), case)
+    no_looser(replace(best, pre=()), replace(alone, pre=()), 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("slopes", ["last", "all"])
+@settings(max_examples=10)
+@given(case=cases())
+def test_alpha_crown_is_never_looser_than_crown(slopes, dtype, case):
+    crown = bounds_of(Crown(), case, dtype)
+    alpha = bounds_of(AlphaCrown(slopes, steps=5), case, dtype)
+    assert bool((alpha.lb >= crown.lb).all())
+
+
+@settings(max_examples=15)
+@given(case=cases())
+def test_crown_with_interval_boxes_is_crown_that_knows_only_those(case):
+    """CROWN-IBP's relaxations are those on the interval's boxes, whoever gives them."""
+    pre = bounds_of(Interval(), case).pre
+    ibp = bounds_of(Crown("interval"), case)
+    for mine, theirs in zip(ibp.pre, pre, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+    again = ask_known(Crown("interval"), case, pre)
+    same(ibp, again, digits(case))
+
+
+def ask_known(bound, case, known):
+    graph = trace(case.net_in(torch.float64), case.shape)
+    with torch.no_grad():
+        return bound(graph, case.box(torch.float64), specification(case, LIVE), known)
+
+
+KNOWING = [Interval(), Zonotope(), Crown(), Crown("interval"), AlphaCrown(steps=2)]
+
+
+@pytest.mark.parametrize("bound", KNOWING, ids=repr)
+@settings(max_examples=6)
+@given(case=cases())
+def test_what_is_known_is_kept(bound, case):
+    """`known` comes out again at the ReLUs, or something tighter, in live and compiled networks."""
+    known = bounds_of(Crown(), case).pre
+    compiled = compile_network(case.net, case.shape, torch.float64)
+    with torch.no_grad():
+        fast = bound(compiled, case.box(torch.float64), specification(case, LIVE), known)
+    for found in (ask_known(bound, case, known), fast):
+        for (lb, ub), (known_lb, known_ub) in zip(found.pre, known, strict=True):
+            assert bool((lb >= known_lb).all())
+            assert bool((ub <= known_ub).all())
+
+
+@settings(max_examples=10)
+@given(case=cases())
+def test_knowing_more_makes_intervals_tighter(case):
+    """Interval bounds are monotone in what is known. (Those of zonotopes and CROWN are not.)"""
+    plain = bounds_of(Interval(), case)
+    known = ask_known(Interval(), case, bounds_of(Crown(), case).pre)
+    no_looser(known, plain, digits(case))
+
+
+@settings(max_examples=4)
+@given(case=cases(radii=RADII[:1]))
+def test_a_point_is_bounded_by_itself(case):
+    """eps = 0: every sound domain gives f(x), to the digits of float64."""
+    z = case.net_in(torch.float64)(case.lb.double()).flatten(1).detach()
+    for domain in DOMAINS:
+        for how in (LIVE, COMPILED):
+            found = ask(domain, case, replace(how, specified=False))
+            torch.testing.assert_close(found.lb, z, rtol=0, atol=digits(case))
+            torch.testing.assert_close(found.ub, z, rtol=0, atol=digits(case))
+
+
+@settings(max_examples=10)
+@given(case=cases())
+def test_a_smaller_box_is_not_bounded_worse_by_intervals(case):
+    middle = (case.lb + case.ub) / 2
+    inner = Corners((case.lb + middle) / 2, (case.ub + middle) / 2)
+    small = replace(case, lb=inner.lb, ub=inner.ub)
+    no_looser(bounds_of(Interval(), small), bounds_of(Interval(), case), digits(case))
