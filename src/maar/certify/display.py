@@ -137,7 +137,10 @@ def result(tally: Tally) -> RenderableType:
             f"{reached - broken - proved:,}" + (f" ({failed} failed)" if failed else ""),
             f"{tally.seconds[name] / reached:.3f}" if reached else "",
         )
-    return Group(table, "", Text(counts(tally)), Text(shares(tally), "bold"), *interval(tally))
+    lines = [Text(counts(tally)), Text(shares(tally), "bold"), *interval(tally)]
+    if tally.last_error:
+        lines.append(Text(tally.last_error, "red"))
+    return Group(table, "", *lines)
 
 
 def counts(tally: Tally) -> str:
@@ -162,12 +165,12 @@ def shares(tally: Tally) -> str:
     return text
 
 
-def interval(tally: Tally) -> list[str]:
+def interval(tally: Tally) -> list[Text]:
     """What a part of the images says of all, if it is a part."""
     if tally.interval is None:
         return []
     low, high = (100 * end for end in tally.interval)
-    return [f"95 % interval for all {tally.of:,} images: {low:.1f} to {high:.1f} %"]
+    return [Text(f"95 % interval for all {tally.of:,} images: {low:.1f} to {high:.1f} %")]
 
 
 def clock(seconds: float) -> str:

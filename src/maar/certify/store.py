@@ -26,6 +26,7 @@ from maar.errors import RunError, UsageError
 from maar.files import locked, write_bytes, write_text
 
 LOCK = ".lock"
+MANIFEST = "manifest.json"
 FORMAT = 1
 
 Subject = dict[str, Any]
@@ -49,10 +50,8 @@ class Store:
         self.records = {record["index"]: record for record in read_verdicts(self.verdicts)}
 
     def _begin(self, subject: Subject, facts: dict[str, Any]) -> None:
-        manifest = self.path / "manifest.json"
+        manifest = self.path / MANIFEST
         if not manifest.exists():
-            if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
-                raise UsageError(f"{self.path} exists and holds no certification: give another")
             content = {"key": self.key, "format": FORMAT, "subject": subject, **facts}
             write_text(manifest, json.dumps(content, indent=1) + "\n")
             return
@@ -61,11 +60,11 @@ class Store:
             if there["key"] != key_of(there["subject"]) and there["format"] == FORMAT:
                 raise ValueError
         except (ValueError, KeyError, TypeError):
-            raise RunError(f"{manifest} is damaged: give another folder, or remove this") from None
+            raise RunError(f"{manifest} is damaged: give another folder with --out") from None
         if there["key"] != self.key:
             raise UsageError(
                 f"{self.path} is about something else ({_difference(there, subject)}): "
-                "give another folder"
+                "give another folder with --out"
             )
 
     def add(self, record: Record, counterexample: dict[str, np.ndarray] | None) -> None:
@@ -96,7 +95,11 @@ class Store:
 def open_store(path: Path, subject: Subject, facts: dict[str, Any]) -> Iterator[Store]:
     """Lock the folder and read it; one of another subject, or in use, is refused."""
     if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is not a folder")
+        raise UsageError(f"{path} is not a folder: give another with --out")
+    # Before the lock: a folder of somebody else's gets no file of ours.
+    entries = [] if not path.exists() else [entry.name for entry in path.iterdir()]
+    if MANIFEST not in entries and any(not name.startswith(".") for name in entries):
+        raise UsageError(f"{path} holds something else: give another with --out")
     with locked(path / LOCK, wait=False):
         yield Store(path, subject, facts)
 

@@ -24,6 +24,7 @@ class Tally:
         self.seconds = dict.fromkeys(self.reached, 0.0)
         self.settled: Counter[tuple[str, str]] = Counter()
         """(verifier, verdict) -> images."""
+        self.last_error = ""
 
     def add(self, record: Record) -> None:
         """Count one image's verdict."""
@@ -32,6 +33,8 @@ class Tally:
         for name, seconds in record["times"].items():
             self.reached[name] += 1
             self.seconds[name] += seconds
+        if record["verdict"] == "error":
+            self.last_error = f"image {record['index']}: {record['error']}"
 
     @property
     def done(self) -> int:

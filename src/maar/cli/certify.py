@@ -14,7 +14,7 @@ import tyro
 from maar.certify import CASCADE
 from maar.cli.parse import parse
 from maar.eps import Eps
-from maar.errors import UsageError
+from maar.errors import RunError, UsageError
 from maar.files import write_text
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def main(argv: Sequence[str]) -> int:
         _tell_the_run(subject.folder / "summary.json", out / "summary.json")
     print(f"verdicts in {out}")
     if failed := tally.counts["error"]:
-        first = f"see error in {out / 'verdicts.jsonl'}"
-        print(f"maar: error: {failed} images ended in an error: {first}", file=sys.stderr)
-        return 1
+        raise RunError(f"{failed} of {tally.images} images failed, such as {tally.last_error}")
     return 0
 
 

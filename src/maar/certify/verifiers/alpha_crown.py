@@ -11,7 +11,7 @@ from maar.bounds.alpha_crown import AlphaCrown
 from maar.bounds.reduced import Reduced
 from maar.certify.query import Query
 from maar.certify.reduction import reduction
-from maar.certify.verdict import Verdict
+from maar.certify.verdict import UNKNOWN, Verdict
 
 ALPHA_CROWN = AlphaCrown(rounding=True)
 
@@ -32,6 +32,8 @@ class AlphaCrownVerifier:
     def __call__(self, query: Query) -> Verdict:
         """VERIFIED or UNKNOWN, with the margins."""
         found = reduction(query, torch.float64)
+        if found is None:
+            return UNKNOWN
         bound = self.bound
         if inner_slopes(found.reduced) > self.max_inner:
             bound = replace(bound, slopes="last")
