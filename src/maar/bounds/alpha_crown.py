@@ -16,8 +16,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from maar.bounds.backward import specification
 from maar.bounds.bound import Bound, Enclosure, Problem
-from maar.bounds.reduced import Affine, Layer, Reduced, reduce
+from maar.bounds.crown import Crown, lower
+from maar.bounds.interval import Boxes
+from maar.bounds.reduced import Affine, Layer, Reduced, TooLarge, reduce
 from maar.bounds.relax import lower_slope, upper_line
 
 
@@ -43,11 +46,44 @@ class AlphaCrown(Bound):
         return Enclosure.stack([self._one(part) for part in problem.images()])
 
     def _one(self, problem: Problem) -> Enclosure:
-        with torch.no_grad():
-            reduced, spec = reduce(problem, self.rounding, budget=self.budget)
-            start = reduced.bounds(spec)
+        try:
+            with torch.no_grad():
+                thrifty = self.slopes == "last"
+                reduced, spec = reduce(problem, self.rounding, budget=self.budget, thrifty=thrifty)
+                start = reduced.bounds(spec)
+        except TooLarge:
+            if self.slopes == "all":
+                raise  # the slopes of every inner bound are only at hand in the reduced network
+            return self._plain(problem)
         better = self.improve(reduced, spec, start[0][0])
         return Enclosure(better[None], start[1], reduced.boxes.pre())
+
+    def _plain(self, problem: Problem) -> Enclosure:
+        """The last bound's slopes on the network itself, where most ReLUs are unstable."""
+        graph = problem.graph
+        with torch.no_grad():
+            first = Crown(rounding=self.rounding, budget=self.budget).enclose(problem)
+            boxes = Boxes.start(graph, problem.box, self.rounding)
+            for i, pair in zip(graph.relus, first.pre, strict=True):
+                boxes.advance(i)
+                boxes.refine(graph.nodes[i].inputs[0], pair)
+            boxes.advance(len(graph.nodes))
+        every = specification(graph, problem.C, 1, boxes.lb[0])
+
+        def bound(open_: Tensor, slopes: list[Tensor]) -> Tensor:
+            return lower(boxes, len(graph.nodes), every.with_A(every.A[open_]), slopes)
+
+        best = first.lb[0].clone()
+        open_ = (best <= 0).nonzero().squeeze(1)
+        if len(open_):
+            count = 1 if self.share == "targets" else len(open_)
+            last = [
+                lower_slope(lb, ub).expand(count, *lb.shape[1:]).clone().requires_grad_()
+                for lb, ub in first.pre
+            ]
+            with torch.enable_grad():
+                best = self._ascend(lambda: bound(open_, last), last, best, open_)
+        return Enclosure(best[None], first.ub, first.pre)
 
     def improve(self, reduced: Reduced, spec: Affine, start: Tensor) -> Tensor:
         """Raise the lower bounds `start` of the rows of `spec` until all are > 0 or steps end."""
@@ -55,34 +91,41 @@ class AlphaCrown(Bound):
         open_ = (best <= 0).nonzero().squeeze(1)
         if not len(open_) or not reduced.columns:
             return best
-        with torch.enable_grad():
-            return self._ascend(reduced, spec, best, open_)
-
-    def _ascend(self, reduced: Reduced, spec: Affine, best: Tensor, open_: Tensor) -> Tensor:
         rows = spec[open_]
         last = _start(reduced.layers, 1 if self.share == "targets" else len(open_), lower_slope)
-        inner = []
+        inner: list[list[Tensor]] = []
         if self.slopes == "all":
             for k, layer in enumerate(reduced.layers):
                 # Measured: from the upper line's slope the inner bounds climb fastest.
                 inner.append(_start(reduced.layers[:k], 2 * len(layer.index), _upper_slope))
-        every = [slope for group in [last, *inner] for slope in group if slope.numel()]
-        optimiser = torch.optim.Adam(every, lr=self.lr)
-        for step in range(self.steps + 1):
+
+        def bound() -> Tensor:
             current = _retightened(reduced, inner) if inner else reduced
-            bound = current.lower(rows, last)
+            return current.lower(rows, last)
+
+        every = [slope for group in [last, *inner] for slope in group if slope.numel()]
+        with torch.enable_grad():
+            return self._ascend(bound, every, best, open_)
+
+    def _ascend(
+        self, bound: Callable[[], Tensor], slopes: list[Tensor], best: Tensor, open_: Tensor
+    ) -> Tensor:
+        """Raise best[open_] by gradient steps on the slopes that `bound` depends on."""
+        optimiser = torch.optim.Adam(slopes, lr=self.lr)
+        for step in range(self.steps + 1):
+            found = bound()
             with torch.no_grad():
-                best[open_] = torch.maximum(best[open_], bound)
+                best[open_] = torch.maximum(best[open_], found)
             if step == self.steps or bool((best > 0).all()):
                 break
             # Rows already proved need no more work: only the open ones pull at the slopes.
             optimiser.zero_grad(set_to_none=True)
-            (-bound[best[open_] <= 0].sum()).backward()
+            (-found[best[open_] <= 0].sum()).backward()
             optimiser.step()
             for group in optimiser.param_groups:
                 group["lr"] *= self.decay
             with torch.no_grad():
-                for slope in every:
+                for slope in slopes:
                     slope.clamp_(0, 1)
         return best
 

@@ -7,7 +7,7 @@ for neurons that interval bounds leave undecided, or from intervals alone (CROWN
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -22,10 +22,6 @@ from maar.bounds.reduced import TooLarge, reduce
 from maar.bounds.relax import lower_slope, upper_line
 from maar.bounds.rounding import gamma
 from maar.bounds.rows import Rows, neurons
-
-# Gives the lower slopes of ReLU number k for the rows at hand, [R or N, *shape] (alpha-CROWN's
-# hook); None means CROWN's own choice.
-Slopes = Callable[[int, Rows], Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -50,12 +46,12 @@ class Crown(Bound):
             try:
                 return Enclosure.stack([self._one(part) for part in problem.images()])
             except TooLarge:
-                pass  # the same bounds, layer by layer: slower, and in any memory
+                pass  # the same bounds by the plain way, which also fits into any memory
         return self._batch(problem)
 
     def _one(self, problem: Problem) -> Enclosure:
         """One image by its reduced network: on a CPU that beats any batch."""
-        reduced, rows = reduce(problem, self.rounding, budget=self.budget)
+        reduced, rows = reduce(problem, self.rounding, budget=self.budget, thrifty=True)
         ub = reduced.upper(rows)[None] if self.upper else reduced.interval[1]
         lb, ub = intersect((reduced.lower(rows)[None], ub), reduced.interval)
         return Enclosure(lb, ub, reduced.boxes.pre())
@@ -115,17 +111,20 @@ def _piece(rows: Rows, start: int, stop: int) -> Rows:
     return Rows(rows.A[start:stop], image, corner, rows.unit)
 
 
-def lower(boxes: Boxes, value: int, rows: Rows, slopes: Slopes | None = None) -> Tensor:
-    """Lower bounds of rows over `value`, [R]; all ReLU inputs below it must have their boxes."""
+def lower(boxes: Boxes, value: int, rows: Rows, slopes: Sequence[Tensor] | None = None) -> Tensor:
+    """Lower bounds of rows over `value`, [R]; all ReLU inputs below it must have their boxes.
+
+    `slopes[k]`: other lower slopes than CROWN's for ReLU k, [R, *shape], with dense rows.
+    """
     order = {i: k for k, i in enumerate(boxes.graph.relus)}
 
     def relu(run: Backward, i: int, rows: Rows) -> Rows:
         source = boxes.graph.nodes[i].inputs[0]
         lb, ub = boxes.lb[source], boxes.ub[source]
         above, intercept = upper_line(lb, ub)
-        below = slopes(order[i], rows) if slopes else None
-        if below is None:
-            below = rows.look_up(lower_slope(lb, ub))
+        below = rows.look_up(lower_slope(lb, ub))
+        if slopes is not None:
+            below = torch.where(rows.look_up((lb < 0) & (ub > 0)), slopes[order[i]], below)
         negative = rows.A.clamp(max=0)
         lifted = rows.with_A(negative).dot(intercept)
         run.constant = run.constant + lifted
