@@ -5,18 +5,22 @@ A failing check is an AssertionError that says where: which output or which ReLU
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 import torch
 from bound_domains import Domain
 from bound_truth import exactly, fractions, hard_points, values
 from random_nets import Case
 from torch import Tensor
 
-from maar.bounds.bound import Bound, Enclosure, margins
+from maar.bounds.bound import Bound, Enclosure, Pair, margins
 from maar.bounds.graph import Graph, compile_network, trace
 from maar.bounds.interval import Interval
+from maar.bounds.reduced import Affine, Reduced
 
 
 @dataclass(frozen=True)
@@ -44,31 +48,42 @@ def specification(case: Case, how: How) -> Tensor | None:
     return margins(case.y, case.classes, how.dtype) if how.specified else None
 
 
-def encloses(domain: Domain, case: Case, how: How, points: list[Tensor] | None = None) -> None:
+@dataclass(frozen=True)
+class Truth:
+    """What the network does at some points of a case: every value is [points, N, ...], float64."""
+
+    pre: list[Tensor]
+    out: Tensor
+
+    @staticmethod
+    def at(case: Case, points: Tensor) -> Truth:
+        assert bool(((case.lb <= points) & (points <= case.ub)).all())
+        with torch.no_grad():
+            pre, out = values(case.net_in(torch.float64), points.flatten(0, 1).double())
+        split = points.shape[:2]
+        return Truth([value.unflatten(0, split) for value in pre], out.unflatten(0, split))
+
+
+def encloses(domain: Domain, case: Case, how: How, truth: Truth | None = None) -> None:
     """Every hard point's outputs and ReLU inputs are within the bounds.
 
     With rounding in float32, no tolerance: the truth is computed in float64, whose own error is
     a billionth of a unit of the float32 bound's slack.
     """
+    assert not how.rounding or how.dtype == torch.float32, "use `encloses_exactly`"
     found = ask(domain, case, how)
-    net = case.net_in(torch.float64)
-    C = specification(case, How(torch.float64, specified=how.specified))
+    if truth is None:
+        truth = Truth.at(case, hard_points(case))
     tolerance = 0.0 if how.rounding else _tolerance(case, how.dtype)
-    if how.rounding:
-        assert how.dtype == torch.float32, "float64 needs an exact truth: `encloses_exactly`"
-    for point in hard_points(case) if points is None else points:
-        assert bool(((case.lb <= point) & (point <= case.ub)).all())
-        with torch.no_grad():
-            pre, out = values(net, point.double())
-        if C is not None:
-            out = (C @ out.unsqueeze(-1)).squeeze(-1)
-        _within("the output", found.lb, out, found.ub, tolerance)
-        assert len(found.pre) == len(pre)
-        for k, ((lb, ub), value) in enumerate(zip(found.pre, pre, strict=True)):
-            _within(f"the input of ReLU {k}", lb, value, ub, tolerance)
+    out = truth.out
+    if (C := specification(case, How(torch.float64, specified=how.specified))) is not None:
+        out = (C @ out.unsqueeze(-1)).squeeze(-1)
+    _within("an output", found.lb, out, found.ub, tolerance)
+    for k, ((lb, ub), value) in enumerate(zip(found.pre, truth.pre, strict=True)):
+        _within(f"an input of ReLU {k}", lb, value, ub, tolerance)
 
 
-def encloses_exactly(domain: Domain, case: Case, how: How, points: list[Tensor]) -> None:
+def encloses_exactly(domain: Domain, case: Case, how: How, points: Tensor) -> None:
     """As `encloses` with rounding, in any dtype, against rational arithmetic: no tolerance."""
     assert how.rounding
     found = ask(domain, case, how)
@@ -128,6 +143,22 @@ def same(a: Enclosure, b: Enclosure, tolerance: float) -> None:
     """Two enclosures agree everywhere."""
     no_looser(a, b, tolerance)
     no_looser(b, a, tolerance)
+
+
+@contextmanager
+def no_shortcut() -> Iterator[None]:
+    """Without the reduced network's quick test, which settles some stable neurons more cheaply.
+
+    With it a neuron's box depends on whether the test sufficed, so bounds compare only without.
+    """
+
+    def says_nothing(reduced: Reduced, rows: Affine) -> Pair:
+        nothing = torch.full_like(rows.c, torch.inf)
+        return -nothing, nothing
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reduced, "quick", says_nothing)
+        yield
 
 
 def graph_of(case: Case, dtype: torch.dtype = torch.float64) -> Graph:

@@ -35,8 +35,8 @@ def values(net: nn.Module, x: Tensor) -> tuple[list[Tensor], Tensor]:
     return pre, out.flatten(1)
 
 
-def hard_points(case: Case, neurons: int = 6) -> list[Tensor]:
-    """Points of the box, each [N, *shape], float32: corners, random and attacked ones.
+def hard_points(case: Case, neurons: int = 6) -> Tensor:
+    """Points of the box, [points, N, *shape], float32: corners, random and attacked ones.
 
     The corner that the gradient of a neuron points to is its true extreme wherever the network
     is linear on the box, and close to it elsewhere.
@@ -61,7 +61,7 @@ def hard_points(case: Case, neurons: int = 6) -> list[Tensor]:
                 (slope,) = torch.autograd.grad(column.sum(), x, retain_graph=True)
                 points.append(torch.where(slope > 0, case.lb, case.ub))
                 points.append(torch.where(slope > 0, case.ub, case.lb))
-    return points
+    return torch.stack(points)
 
 
 def exactly(net: nn.Sequential, x: Tensor) -> tuple[list[np.ndarray], np.ndarray]:
