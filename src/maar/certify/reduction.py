@@ -26,14 +26,14 @@ class Reduction:
 def reduction(query: Query, dtype: torch.dtype) -> Reduction | None:
     """The reduction of the query's image in a precision, with rounding accounted for.
 
-    None if so many ReLUs are unstable that it would not fit into memory.
+    None if so many ReLUs are unstable that it would not fit into memory, or not pay.
     """
     if query.memory.get("precision") != dtype:
         # Only the last one is kept: it may take gigabytes.
         query.memory.update(precision=dtype, targets=query.targets, reduction=None)
         problem = Problem(query.network.graph(dtype), query.ball(dtype), query.margins(dtype))
         with contextlib.suppress(TooLarge):
-            reduced, rows = reduce(problem, rounding=True)
+            reduced, rows = reduce(problem, rounding=True, thrifty=True)
             lb = reduced.bounds(rows)[0][0]
             query.memory["reduction"] = Reduction(reduced, rows, lb)
     whole: Reduction | None = query.memory["reduction"]

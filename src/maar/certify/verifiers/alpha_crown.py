@@ -11,7 +11,7 @@ from maar.bounds.alpha_crown import AlphaCrown
 from maar.bounds.reduced import Reduced
 from maar.certify.query import Query
 from maar.certify.reduction import reduction
-from maar.certify.verdict import UNKNOWN, Verdict
+from maar.certify.verdict import Verdict
 
 ALPHA_CROWN = AlphaCrown(rounding=True)
 
@@ -31,14 +31,19 @@ class AlphaCrownVerifier:
 
     def __call__(self, query: Query) -> Verdict:
         """VERIFIED or UNKNOWN, with the margins."""
-        found = reduction(query, torch.float64)
+        found, bound = reduction(query, torch.float64), self.bound
         if found is None:
-            return UNKNOWN
-        bound = self.bound
+            return self._last(query)
         if inner_slopes(found.reduced) > self.max_inner:
             bound = replace(bound, slopes="last")
         lb = bound.improve(found.reduced, found.rows, found.lb)
         return Verdict.bounded(dict(zip(query.targets, lb.tolist(), strict=True)))
+
+    def _last(self, query: Query) -> Verdict:
+        """The last bound's slopes only, on a network whose reduction does not pay."""
+        dtype, bound = torch.float64, replace(self.bound, slopes="last")
+        found = bound(query.network.graph(dtype), query.ball(dtype), query.margins(dtype))
+        return Verdict.bounded(dict(zip(query.targets, found.lb[0].tolist(), strict=True)))
 
 
 def inner_slopes(reduced: Reduced) -> int:

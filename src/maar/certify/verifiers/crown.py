@@ -14,7 +14,7 @@ from maar.certify.reduction import reduction
 from maar.certify.verdict import Verdict
 from maar.certify.verifiers.bound import climb
 
-# For networks whose reduction does not fit into memory: slower, the same bounds.
+# For networks with so many unstable ReLUs that plain CROWN is quicker: the same bounds.
 CROWN = Crown(rounding=True, upper=False)
 
 
