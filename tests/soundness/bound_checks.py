@@ -161,6 +161,14 @@ def no_shortcut() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def composing(always: bool) -> Iterator[None]:
+    """Compose rows with those of the active neurons below always, or never, not only if faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reduced, "_worth_composing", lambda reduced, k, count: always)
+        yield
+
+
 def graph_of(case: Case, dtype: torch.dtype = torch.float64) -> Graph:
     """The case's network, compiled."""
     return compile_network(case.net, case.shape, dtype)

@@ -7,7 +7,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from bound_checks import How, ask, bounds_of, largest, no_looser, no_shortcut, same, specification
+from bound_checks import (
+    How,
+    ask,
+    bounds_of,
+    composing,
+    largest,
+    no_looser,
+    no_shortcut,
+    same,
+    specification,
+)
 from bound_domains import DOMAINS
 from hypothesis import given, settings
 from random_nets import RADII, cases, make_case
@@ -86,6 +96,15 @@ def test_windows_and_dense_rows_agree(case):
         patch.setattr(rows_module.Rows, "settle", rows_module.Rows.dense)
         same(windows, ask(BY_NAME["crown"], case, LIVE), digits(case))
         same(reduced, ask(BY_NAME["crown"], case, COMPILED), digits(case))
+
+
+@settings(max_examples=25)
+@given(case=cases())
+def test_composing_changes_nothing(case):
+    with composing(True):
+        always = ask(BY_NAME["crown"], case, COMPILED)
+    with composing(False):
+        same(always, ask(BY_NAME["crown"], case, COMPILED), digits(case))
 
 
 @settings(max_examples=15)
