@@ -11,7 +11,7 @@ import numpy as np
 
 from maar.certify import VERIFIERS
 from maar.certify.query import Query
-from maar.certify.replay import replay
+from maar.certify.replay import replay, rival
 from maar.certify.verdict import Status, Verdict, proves
 from maar.certify.verifier import Verifier
 from maar.errors import UsageError
@@ -84,14 +84,11 @@ def _take(settled: Settled, verdict: Verdict, name: str, query: Query) -> Query:
     if verdict.status is Status.ERROR:
         _note_failure(settled, name, verdict.error)
     elif verdict.counterexample is not None:
-        # Never take a verifier's word for it.
-        seen = replay(query, verdict.counterexample)
-        if seen.problem and verdict.status is not Status.MISCLASSIFIED:
-            _note_failure(settled, name, f"its counterexample {seen.problem}")
-            return query
+        if verdict.status is not Status.MISCLASSIFIED:
+            replay(query, verdict.counterexample)  # never take a verifier's word for it
         settled.status, settled.by, settled.error = verdict.status, name, ""
         settled.counterexample = verdict.counterexample[0].numpy()
-        settled.margin, settled.target = seen.margin, seen.target
+        settled.target, settled.margin = rival(query, verdict.counterexample)
     else:
         for k, lb in verdict.lb.items():
             settled.lb[k] = max(settled.lb.get(k, -math.inf), lb)

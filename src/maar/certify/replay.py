@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from maar.attacks import margin
 from maar.certify.query import Query
+from maar.errors import RunError
 
 
-@dataclass(frozen=True)
-class Replay:
-    """What a plain forward pass says of a point; `problem` is empty if it breaks the image."""
-
-    target: int
-    """The class that is ahead of y, or comes closest to it."""
-    margin: float
-    """z_y - z_target, in float64."""
-    problem: str
+class NoCounterexample(RunError):
+    """What a verifier gave as a counterexample is none."""
 
 
 @torch.no_grad()
-def replay(query: Query, point: Tensor) -> Replay:
-    """Check that another class is strictly ahead, in float32 and in float64, inside the ball."""
-    x, at = query.x.double(), point.double()
-    z = query.network.exact(at)
-    others = z.clone()
-    others[0, query.y] = -torch.inf
-    target = int(others.argmax())
-    found = float(z[0, query.y] - z[0, target])
-    problem = ""
+def replay(query: Query, point: Tensor) -> None:
+    """Raise unless another class is strictly ahead, in float32 and in float64, inside the ball."""
     if point.dtype != torch.float32 or point.shape != query.x.shape:
-        problem = f"is {point.dtype} of shape {tuple(point.shape)}"
-    elif not bool(((at >= 0) & (at <= 1)).all()):
-        problem = "has pixels outside [0, 1]"
+        raise NoCounterexample(f"the point is {point.dtype} of shape {tuple(point.shape)}")
+    if not bool(((point >= 0) & (point <= 1)).all()):
+        raise NoCounterexample("the point has pixels outside [0, 1]")
     # Both are float32 in [0, 1], so their difference is exact in float64.
-    elif float((at - x).abs().max()) > query.eps:
-        problem = f"is {float((at - x).abs().max()):.9g} away from the image"
-    elif not found < 0:
-        problem = f"is classified correctly in float64, by {found:.3g}"
-    elif not bool(margin(query.network.net(point), query.label()) > 0):
-        problem = "is classified correctly in float32"
-    return Replay(target, found, problem)
+    distance = float((point.double() - query.x.double()).abs().max())
+    if distance > query.eps:
+        raise NoCounterexample(f"the point is {distance:.9g} away, eps is {query.eps:.9g}")
+    if not bool(margin(query.network.net(point), query.label()) > 0):
+        raise NoCounterexample("the point is classified correctly in float32")
+    if not bool(margin(query.network.exact(point.double()), query.label()) > 0):
+        raise NoCounterexample("the point is classified correctly in float64")
+
+
+@torch.no_grad()
+def rival(query: Query, point: Tensor) -> tuple[int, float]:
+    """The class k != y with the highest score at a point, and z_y - z_k there, in float64."""
+    z = query.network.exact(point.double())[0]
+    others = z.clone()
+    others[query.y] = -torch.inf
+    k = int(others.argmax())
+    return k, float(z[query.y] - z[k])

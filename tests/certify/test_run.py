@@ -1,0 +1,211 @@
+"""A whole certification: what is written, how it continues, what it survives."""
+
+import json
+import multiprocessing
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from maar.certify.display import Display
+from maar.certify.run import make_plan, run
+from maar.certify.workers import default_workers
+from maar.errors import RunError, UsageError
+
+INDICES = list(range(0, 1000, 40))
+
+
+def lines(path):
+    return [json.loads(line) for line in (path / "verdicts.jsonl").read_text().splitlines()]
+
+
+def verdicts(path):
+    """What must not depend on when and by whom an image was settled."""
+    timed = ("seconds", "times")
+    return {r["index"]: {k: v for k, v in r.items() if k not in timed} for r in lines(path)}
+
+
+@pytest.fixture(scope="module")
+def plan(trained, mnist_mini):
+    return make_plan(trained, mnist_mini, 0.04, indices=INDICES, name="small")
+
+
+@pytest.fixture(scope="module")
+def whole(plan, tmp_path_factory):
+    path = tmp_path_factory.mktemp("certify") / "whole"
+    return path, run(plan, path, workers=1)
+
+
+def test_what_is_written(plan, whole, mnist_mini):
+    path, tally = whole
+    records = lines(path)
+    assert sorted(r["index"] for r in records) == INDICES
+    for r in records:
+        assert r["label"] == int(mnist_mini.labels("test", [r["index"]]))
+        assert r["seconds"] == pytest.approx(sum(r["times"].values()), abs=1e-3)
+        assert ("lb" in r) == (r["verdict"] in ("verified", "unknown"))
+        assert ("margin" in r) == (r["verdict"] in ("falsified", "misclassified"))
+        assert ("open" in r) == (r["verdict"] == "unknown")
+        assert (r["by"] is None) == (r["verdict"] == "unknown")
+        assert r["verdict"] != "verified" or r["lb"] > 0
+    counted = {v: sum(r["verdict"] == v for r in records) for v in tally.counts}
+    assert counted == tally.counts
+    assert counted["verified"] >= 3
+    assert counted["falsified"] >= 3
+    summary = json.loads((path / "summary.json").read_text())
+    assert summary == {**summary, **json.loads(json.dumps(tally.summary()))}
+    assert summary["certified"] == counted["verified"] / len(INDICES)
+    assert summary["eps"] == 0.04
+    assert summary["key"] == plan.key == json.loads((path / "manifest.json").read_text())["key"]
+    assert summary["certified_interval95"][0] < summary["certified"]
+
+
+def test_counterexamples_replay_from_their_files(plan, whole, mnist_mini, trained):
+    path, _ = whole
+    broken = {r["index"]: r for r in lines(path) if r["verdict"] == "falsified"}
+    files = {int(file.stem): file for file in (path / "counterexamples").iterdir()}
+    assert files.keys() == broken.keys()
+    for index, file in files.items():
+        with np.load(file, allow_pickle=False) as content:
+            x_adv, label, target = content["x_adv"], int(content["label"]), int(content["target"])
+            assert (content["x"] == mnist_mini.images("test", [index])[0].numpy()).all()
+        assert x_adv.dtype == np.float32
+        x = mnist_mini.images("test", [index])[0].double().numpy()
+        assert np.abs(x_adv.astype(np.float64) - x).max() <= 0.04
+        assert x_adv.min() >= 0
+        assert x_adv.max() <= 1
+        with torch.no_grad():
+            z = trained(torch.from_numpy(x_adv)[None])[0]
+        assert z.argmax() == target != label == broken[index]["label"]
+
+
+def test_a_second_call_computes_nothing(plan, whole, tmp_path):
+    path, tally = whole
+    before = (path / "verdicts.jsonl").read_bytes()
+    again = run(plan, path)
+    assert (path / "verdicts.jsonl").read_bytes() == before
+    assert again.summary() == tally.summary()
+
+
+def test_more_images_of_the_same_key_join(plan, whole, trained, mnist_mini, tmp_path):
+    few = make_plan(trained, mnist_mini, 0.04, indices=INDICES[:5])
+    assert few.key == plan.key
+    tally = run(few, tmp_path / "store")
+    assert (tally.images, tally.done, len(lines(tmp_path / "store"))) == (5, 5, 5)
+    run(plan, tmp_path / "store")
+    assert verdicts(tmp_path / "store") == verdicts(whole[0])
+    assert len(lines(tmp_path / "store")) == len(INDICES)
+    assert run(few, tmp_path / "store").images == 5
+
+
+def test_another_network_eps_or_cascade_has_another_key(plan, trained, mnist_mini, two_pixels):
+    others = [
+        make_plan(trained, mnist_mini, 0.05, limit=1),
+        make_plan(trained, mnist_mini, 0.04, limit=1, verifiers=["crown"]),
+        make_plan(nn.Sequential(*trained, nn.ReLU()), mnist_mini, 0.04, limit=1),
+    ]
+    assert len({plan.key, *(other.key for other in others)}) == 4
+
+
+def test_workers_give_the_same_verdicts_and_a_killed_one_costs_its_image(plan, whole, tmp_path):
+    class Killer(Display):
+        """Kills a worker once, while it is at an image."""
+
+        killed = 0
+
+        def add(self, record, tally):
+            if not self.killed and tally.done == 3:
+                self.killed = multiprocessing.active_children()[0].pid
+                os.kill(self.killed, signal.SIGKILL)
+
+    path = tmp_path / "store"
+    tally = run(plan, path, workers=2, display=Killer())
+    assert (tally.done, tally.counts["error"]) == (len(INDICES), 1)
+    (failed,) = [r for r in lines(path) if r["verdict"] == "error"]
+    assert "killed, perhaps for want of memory" in failed["error"]
+    assert not multiprocessing.active_children()
+    # the next call takes the failed image again
+    tally = run(plan, path, workers=1)
+    assert tally.counts["error"] == 0
+    assert verdicts(path) == verdicts(whole[0])
+
+
+def test_an_interrupt_leaves_what_is_done(plan, whole, tmp_path):
+    class Interrupt(Display):
+        def add(self, record, tally):
+            if tally.done == 4:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, tmp_path / "store", display=Interrupt(), workers=1)
+    summary = json.loads((tmp_path / "store" / "summary.json").read_text())
+    assert (summary["complete"], summary["pending"]) == (False, len(INDICES) - 4)
+    assert summary["certified_interval95"] is None
+    assert summary["certified"] <= whole[1].certified
+    assert summary["certified_upper"] >= whole[1].certified_upper
+    run(plan, tmp_path / "store", workers=1)
+    assert verdicts(tmp_path / "store") == verdicts(whole[0])
+
+
+def test_eps_0_is_the_image_alone(trained, mnist_mini, tmp_path):
+    tally = run(make_plan(trained, mnist_mini, 0, limit=40), tmp_path, workers=1)
+    assert tally.counts["falsified"] == tally.counts["unknown"] == tally.counts["error"] == 0
+    with torch.no_grad():
+        right = trained(mnist_mini.images("test", slice(0, 40))).argmax(1)
+    hits = (right == mnist_mini.labels("test", slice(0, 40))).float().mean().item()
+    assert tally.certified == tally.accuracy == pytest.approx(hits)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"limit": 0}, "limit = 0"),
+        ({"limit": -3}, "limit = -3"),
+        ({"indices": []}, "indices is empty"),
+        ({"indices": [0, 1000]}, r"index 1000 is not a test image of mnist_mini .*0 to 999"),
+        ({"indices": [-1]}, "index -1"),
+        ({"indices": [0], "limit": 1}, "exclude each other"),
+        ({"verifiers": ["crwn"]}, "did you mean 'crown'"),
+        ({"eps": -1}, "not a radius"),
+        ({"eps": 8}, "larger than the whole pixel range"),
+    ],
+)
+def test_requests_that_cannot_be(trained, mnist_mini, options, said):
+    with pytest.raises(UsageError, match=said) as error:
+        make_plan(trained, mnist_mini, **{"eps": 0.1, **options})
+    assert "\n" not in str(error.value)
+
+
+def test_a_limit_beyond_the_end_takes_all(two_pixels, tiny_data):
+    data = tiny_data([[[[0.75, 0.25]]]] * 3, [0, 0, 1])
+    assert make_plan(two_pixels, data, 0.1, limit=99).indices == [0, 1, 2]
+    assert make_plan(two_pixels, data, 0.1, indices=[2, 0, 2]).indices == [2, 0]
+
+
+def test_data_that_do_not_fit(two_pixels, tiny_data):
+    wide = tiny_data([[[[0.1, 0.2, 0.3]]]], [0])
+    with pytest.raises(UsageError, match=r"does not take images of tiny: layer 1 .* 2 features"):
+        make_plan(two_pixels, wide, 0.1)
+    labelled = tiny_data([[[[0.75, 0.25]]]] * 3, [0, 1, 2], classes=3)
+    with pytest.raises(UsageError, match=r"image 2 of tiny has label 2 .*0 to 1"):
+        make_plan(two_pixels, labelled, 0.1)
+    # only the images that are asked for matter
+    assert make_plan(two_pixels, labelled, 0.1, limit=2).indices == [0, 1]
+    empty = tiny_data(np.empty((0, 1, 1, 2)), [])
+    with pytest.raises(UsageError, match="tiny has no test images"):
+        make_plan(two_pixels, empty, 0.1)
+
+
+def test_nan_weights_give_no_verdict(two_pixels, tiny_data, tmp_path):
+    with torch.no_grad():
+        two_pixels[1].weight[0, 1] = float("nan")
+    with pytest.raises(RunError, match=r"cannot be certified: 1 of 4 numbers of 1.weight are NaN"):
+        make_plan(two_pixels, tiny_data([[[[0.75, 0.25]]]], [0]), 0.1)
+
+
+def test_few_images_are_not_worth_many_processes():
+    assert default_workers(0) == default_workers(39) == 1
+    assert 1 <= default_workers(10_000) <= (os.cpu_count() or 1)
