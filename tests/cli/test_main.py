@@ -1,7 +1,6 @@
 """Dispatch: exit codes, one-line errors, and a `--help` that loads nothing heavy."""
 
 import errno
-import os
 import subprocess
 import sys
 import time
@@ -125,15 +124,13 @@ def test_module_and_script_are_the_same_program():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_wait_without_spinning_unless_told_otherwise(given, used, monkeypatch):
-    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")  # in any case, so that it is undone
-    if given is None:
-        monkeypatch.delenv("OMP_WAIT_POLICY")
-    monkeypatch.setattr(sys, "argv", ["maar", "--version"])
+def test_the_script_prepares_its_process_first(monkeypatch):
+    calls = []
+    monkeypatch.setattr(cli, "prepare", lambda: calls.append("prepare"))
+    monkeypatch.setattr(cli, "main", lambda: calls.append("main"))
     with pytest.raises(SystemExit):
         cli.entry()
-    assert os.environ["OMP_WAIT_POLICY"] == used
+    assert calls == ["prepare", "main"]
 
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])

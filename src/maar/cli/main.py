@@ -14,6 +14,7 @@ from importlib import import_module
 
 from maar import __version__
 from maar.errors import MaarError, UsageError, nearest
+from maar.process import prepare
 
 # command -> (module with `main(argv) -> int`, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -85,7 +86,5 @@ def _fail(message: str, code: int) -> int:
 
 def entry() -> None:
     """The console script."""
-    # OpenMP's threads spin while they wait for each other; on a machine that does anything else
-    # beside, that makes two threads several times slower than one. Read when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    prepare()
     sys.exit(main())

@@ -1,0 +1,33 @@
+"""How a process uses the machine. For programs (the command line, benchmarks); importing maar as a
+library changes nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+# glibc's names for the two limits: as an environment variable and as mallopt's number.
+_MMAP_THRESHOLD = ("MALLOC_MMAP_THRESHOLD_", -3)
+_TRIM_THRESHOLD = ("MALLOC_TRIM_THRESHOLD_", -1)
+_GIGABYTE = 1 << 30
+
+
+def prepare() -> None:
+    """Call before torch is loaded. What the user has set in the environment stays.
+
+    Threads: OpenMP's spin while they wait for each other; on a machine that does anything else
+    beside, that makes two threads several times slower than one.
+
+    Memory: bounds allocate and free tensors of many megabytes, image after image. By default each
+    goes back to the kernel and comes again page by page, which can cost as much as the arithmetic.
+    Here freed memory is kept for the next tensor.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    for variable, option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+        if variable in os.environ:
+            continue
+        os.environ[variable] = str(_GIGABYTE)  # for processes started from here
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent outside glibc
+        if mallopt is not None:
+            mallopt(option, _GIGABYTE)
