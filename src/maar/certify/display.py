@@ -47,11 +47,12 @@ class PlainDisplay(Display):
         self.console = console
 
     def begin(self, plan: Plan, tally: Tally, workers: int) -> None:
-        self.pace, self.said = Pace(tally), time.monotonic()
+        self.pace, self.said = Pace(), time.monotonic()
         what, details = headline(plan, tally, workers)
         print(f"{what} ({details})", flush=True)
 
     def add(self, record: Record, tally: Tally) -> None:
+        self.pace.add(tally)
         if time.monotonic() - self.said >= EVERY:
             self.said = time.monotonic()
             done = f"{tally.done}/{tally.images}"
@@ -68,7 +69,7 @@ class LiveDisplay(Display):
         self.console = console
 
     def begin(self, plan: Plan, tally: Tally, workers: int) -> None:
-        self.pace, self.tally = Pace(tally), tally
+        self.pace, self.tally = Pace(), tally
         what, details = headline(plan, tally, workers)
         self.console.print(Text(what, "bold cyan"))
         self.console.print(Text(details, "dim"))
@@ -76,6 +77,9 @@ class LiveDisplay(Display):
             console=self.console, get_renderable=self._moving, refresh_per_second=4, transient=True
         )
         self.live.start()
+
+    def add(self, record: Record, tally: Tally) -> None:
+        self.pace.add(tally)
 
     def end(self, tally: Tally) -> None:
         self.live.stop()
@@ -94,18 +98,25 @@ class LiveDisplay(Display):
 
 
 class Pace:
-    """Images per second and the time left, over the images of this call."""
+    """Images per second and the time left, measured from the first verdict of this call on.
 
-    def __init__(self, tally: Tally) -> None:
-        self.before, self.start = tally.done, time.monotonic()
+    Starting the workers says nothing about the images.
+    """
+
+    def __init__(self) -> None:
+        self.first: tuple[float, int] | None = None
+
+    def add(self, tally: Tally) -> None:
+        """An image has its verdict."""
+        self.first = self.first or (time.monotonic(), tally.done)
 
     def text(self, tally: Tally) -> str:
         """`12.3 images/s  0:25 left`, or nothing as long as nothing is known."""
-        done, spent = tally.done - self.before, time.monotonic() - self.start
-        if not done or not spent:
+        if self.first is None or tally.done == self.first[1]:
             return ""
-        left = spent / done * (tally.images - tally.done)
-        return f"{done / spent:.3g} images/s  {clock(left)} left"
+        start, before = self.first
+        each = (time.monotonic() - start) / (tally.done - before)
+        return f"{1 / each:.3g} images/s  {clock(each * (tally.images - tally.done))} left"
 
 
 def headline(plan: Plan, tally: Tally, workers: int) -> tuple[str, str]:

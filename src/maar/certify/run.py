@@ -110,8 +110,8 @@ def run(
         try:
             _settle(plan, todo, store, tally, workers, display)
         finally:
+            display.end(tally)  # first: a full disk must not leave the terminal in disorder
             store.write_summary({**_header(plan), **tally.summary()})
-            display.end(tally)
     return tally
 
 
