@@ -1,0 +1,106 @@
+"""The Cauchy estimate: unsound and said to be; exact where it can be; right on average."""
+
+import pytest
+import torch
+from torch import nn
+
+from maar.bounds.bound import Corners, margins
+from maar.bounds.cauchy import Cauchy
+from maar.bounds.zonotope import Zonotope
+
+
+def seeded(seed=0, **settings):
+    return Cauchy(generator=torch.Generator().manual_seed(seed), **settings)
+
+
+@pytest.fixture
+def small():
+    torch.manual_seed(2)
+    net = nn.Sequential(
+        nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 3)
+    ).double()
+    x = torch.rand(2, 6, dtype=torch.float64)
+    return net, Corners(x - 0.3, x + 0.3)
+
+
+def radius(pair):
+    return (pair[1] - pair[0]) / 2
+
+
+def test_it_says_that_it_is_an_estimate(small):
+    net, box = small
+    assert Cauchy.sound is False
+    exact, estimate = Zonotope()(net, box), seeded(projections=50)(net, box)
+    below = torch.cat([estimate.ub < exact.ub, estimate.lb > exact.lb])
+    assert bool(below.any())  # that is why
+
+
+def test_the_first_layer_is_exact(small):
+    net, box = small
+    exact, estimate = Zonotope()(net, box), seeded(projections=1)(net, box)
+    torch.testing.assert_close(estimate.pre[0], exact.pre[0])
+
+
+def test_the_newest_group_is_exact(small):
+    """With one projection the older groups are all noise, which is at times next to nothing.
+
+    What is left is |W| mu, and never less.
+    """
+    net, box = small
+    lb, ub = Zonotope()(net, box).pre[0]
+    mu = torch.where((lb < 0) & (ub > 0), -ub * lb / (ub - lb) / 2, 0.0)
+    newest = mu @ net[2].weight.abs().T
+    radii = torch.stack([radius(seeded(s, projections=1)(net, box).pre[1]) for s in range(300)])
+    assert bool((radii >= newest - 1e-12).all())
+    assert bool((radii.amin(0) <= 1.1 * newest + 0.01).all())
+
+
+@pytest.mark.parametrize("per_group", [True, False])
+def test_many_projections_come_close_to_the_zonotope(small, per_group):
+    """The spread of a median of k is pi / (2 sqrt(k)): 1.2 % for k = 17,000."""
+    net, box = small
+    exact = Zonotope()(net, box)
+    estimate = seeded(projections=17_001, per_group=per_group)(net, box)
+    for mine, theirs in [*zip(estimate.pre, exact.pre, strict=True), (
+        (estimate.lb, estimate.ub), (exact.lb, exact.ub))]:  # fmt: skip
+        torch.testing.assert_close(radius(mine), radius(theirs), rtol=0.06, atol=0.0)
+    ratio = (radius((estimate.lb, estimate.ub)) / radius((exact.lb, exact.ub))).mean()
+    assert ratio.item() == pytest.approx(1, abs=0.03)
+
+
+def test_residual_blocks_and_specifications(residual_net):
+    """Branches that meet share error terms: their projections are added, not their norms."""
+    net, box = residual_net
+    # so small that no interval is tighter than the zonotope
+    box = Corners(box.lb + 0.09, box.ub - 0.09)
+    C = margins(torch.tensor([0, 2]), 3, torch.float64)
+    exact = Zonotope()(net, box, C)
+    estimate = seeded(projections=4001)(net, box, C)
+    for mine, theirs in zip(estimate.pre, exact.pre, strict=True):
+        wide = radius(theirs)
+        seen = wide > 0  # (behind dead ReLUs nothing moves)
+        assert float(((radius(mine) - wide) / wide)[seen].abs().mean()) < 0.05
+    torch.testing.assert_close(
+        estimate.lb, exact.lb, rtol=0, atol=0.1 * float(radius((exact.lb, exact.ub)).max())
+    )
+
+
+def test_the_generator_decides(small):
+    net, box = small
+    assert torch.equal(seeded(1)(net, box).lb, seeded(1)(net, box).lb)
+    assert not torch.equal(seeded(1)(net, box).lb, seeded(2)(net, box).lb)
+
+
+def test_gradients(residual_net, close_to_differences):
+    net, box = residual_net
+    C = margins(torch.tensor([0, 2]), 3, torch.float64)
+    close_to_differences(lambda: seeded()(net, box, C).lb.sum(), list(net.parameters()))
+
+
+def test_what_is_known_is_used(small):
+    net, box = small
+    exact = Zonotope()(net, box)
+    found = seeded()(net, box, known=exact.pre)
+    for mine, theirs in zip(found.pre, exact.pre, strict=True):
+        assert bool((mine[0] >= theirs[0] - 1e-12).all())
+        assert bool((mine[1] <= theirs[1] + 1e-12).all())
