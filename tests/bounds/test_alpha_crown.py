@@ -69,11 +69,12 @@ def test_only_open_rows_are_worked_on(residual_net, monkeypatch):
     torch.testing.assert_close(AlphaCrown()(proved, box).lb, crown.lb + 100)
 
 
-def test_the_network_and_the_callers_mode_are_left_alone(residual_net):
+@pytest.mark.parametrize("bound", [AlphaCrown(steps=2), AlphaCrown("last", steps=2, budget=1)])
+def test_the_network_and_the_callers_mode_are_left_alone(residual_net, bound):
     net, box = residual_net
     before = {name: value.clone() for name, value in net.state_dict().items()}
     with torch.no_grad():
-        found = AlphaCrown(steps=2)(net, box)
+        found = bound(net, box)
         assert not torch.is_grad_enabled()
     assert not found.lb.requires_grad
     for name, value in net.state_dict().items():

@@ -79,9 +79,9 @@ def test_residual_blocks_and_specifications(residual_net):
     for mine, theirs in zip(estimate.pre, exact.pre, strict=True):
         wide = radius(theirs)
         seen = wide > 0  # (behind dead ReLUs nothing moves)
-        assert float(((radius(mine) - wide) / wide)[seen].abs().mean()) < 0.05
+        assert ((radius(mine) - wide) / wide)[seen].abs().mean().item() < 0.05
     torch.testing.assert_close(
-        estimate.lb, exact.lb, rtol=0, atol=0.1 * float(radius((exact.lb, exact.ub)).max())
+        estimate.lb, exact.lb, rtol=0, atol=0.1 * radius((exact.lb, exact.ub)).max().item()
     )
 
 

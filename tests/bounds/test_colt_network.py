@@ -80,7 +80,7 @@ def test_crown_proves_what_public_crown_proves_and_nothing_false(colt, verdicts,
 
 def test_alpha_crown_proves_more_and_nothing_false(colt, verdicts):
     assert len(colt(ALL, verdicts["verified_not_by_crown"])) >= 21
-    assert colt(ALL, verdicts["falsified"]) == []
+    assert colt(ALL, verdicts["falsified"][::2]) == []
 
 
 @pytest.mark.slow
@@ -90,3 +90,4 @@ def test_the_first_thousand(colt, verdicts, easy):
     open_ = verdicts["verified_not_by_crown"]
     assert 928 + len(colt(LAST, open_)) >= 940
     assert 928 + len(colt(ALL, open_)) >= 949
+    assert colt(ALL, verdicts["falsified"]) == []

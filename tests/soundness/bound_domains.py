@@ -58,5 +58,7 @@ DOMAINS = (
     Domain("alpha_crown last", lambda r, _: AlphaCrown("last", steps=3, rounding=r)),
     Domain("alpha_crown all", lambda r, _: AlphaCrown("all", steps=3, rounding=r)),
     Domain("alpha_crown shared", lambda r, _: AlphaCrown("all", "targets", 3, rounding=r)),
+    # a budget that no reduced network fits into: the plain way
+    Domain("alpha_crown plain", lambda r, _: AlphaCrown("last", steps=3, rounding=r, budget=1)),
     Domain("best_of", _best_of),
 )
