@@ -52,7 +52,8 @@ def conv_of(op: nn.Module, channels: int) -> Conv:
         )
     height, width = _pair(op.kernel_size)
     divisor = op.divisor_override or height * width
-    weight = torch.full((channels, 1, height, width), 1.0 / divisor)
+    # float64: 1/9 must not be rounded to float32 on its way to a float64 network
+    weight = torch.full((channels, 1, height, width), 1.0 / divisor, dtype=torch.float64)
     return Conv(weight, None, _pair(op.stride), padding, (1, 1), channels)
 
 

@@ -119,8 +119,11 @@ class AlphaCrown(Bound):
             if step == self.steps or bool((best > 0).all()):
                 break
             # Rows already proved need no more work: only the open ones pull at the slopes.
-            optimiser.zero_grad(set_to_none=True)
-            (-found[best[open_] <= 0].sum()).backward()
+            # (`backward` would also leave gradients in a live network's weights)
+            loss = -found[best[open_] <= 0].sum()
+            gradients = torch.autograd.grad(loss, slopes, allow_unused=True)
+            for slope, gradient in zip(slopes, gradients, strict=True):
+                slope.grad = gradient
             optimiser.step()
             for group in optimiser.param_groups:
                 group["lr"] *= self.decay

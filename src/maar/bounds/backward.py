@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from maar.bounds.affine import Conv, conv_of, per_channel, scale_of
 from maar.bounds.graph import Add, Graph
 from maar.bounds.interval import EXTRA, Boxes
-from maar.bounds.rounding import gamma
+from maar.bounds.rounding import gamma, halves
 from maar.bounds.rows import Rows, add, picked
 from maar.networks.layers import Normalize
 
@@ -77,7 +77,9 @@ class Backward:
         if size is None or (rows.unit and stored):
             return
         terms = rows.A[:1].numel() if rows.terms is None else rows.terms
-        self.error = self.error + gamma(terms + EXTRA, rows.A.dtype) * rows.dot_abs(size)
+        # (the constant is a sum over the nodes)
+        terms += EXTRA + len(self.boxes.size)
+        self.error = self.error + gamma(terms, rows.A.dtype) * rows.dot_abs(size)
 
     def _meet(self, value: int, left: Rows, right: Rows) -> Rows:
         total = add(left, right, self.boxes.graph.shapes[value])
@@ -90,12 +92,16 @@ class Backward:
     def concretise(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """The centre and the reach of a . x + constant over the input box, rounding included."""
         lb, ub = self.boxes.lb[0], self.boxes.ub[0]
-        middle = rows.dot((lb + ub) / 2) + self.constant
-        reach = rows.dot_abs((ub - lb) / 2) + self.error
+        centre, radius = halves(lb, ub)
+        middle = rows.dot(centre) + self.constant
+        reach = rows.dot_abs(radius) + self.error
         if self.boxes.rounding:
             size = rows.dot_abs(torch.maximum(lb.abs(), ub.abs())) + self.constant.abs()
             terms = self.boxes.graph.shapes[0].numel() + len(self.boxes.size) + EXTRA
-            reach = reach + gamma(terms, lb.dtype) * size + torch.finfo(lb.dtype).tiny
+            underflow = self.boxes.underflow()
+            if rows.image is not None:
+                underflow = underflow[rows.image]
+            reach = reach + gamma(terms, lb.dtype) * size + underflow
         return middle, reach
 
 

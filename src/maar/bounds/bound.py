@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from maar.bounds.graph import Graph, trace
+from maar.errors import UsageError
 
 Pair = tuple[Tensor, Tensor]
 
@@ -67,6 +68,22 @@ class Problem:
     C: Tensor | None = None
     known: Sequence[Pair | None] | None = None
 
+    def check(self) -> None:
+        """Refuse a C or `known` that does not belong to the network and the box."""
+        images, classes = len(self.box.lb), self.graph.shapes[-1].numel()
+        if self.C is not None and (
+            self.C.dim() != 3 or self.C.shape[0] != images or self.C.shape[2] != classes
+        ):
+            raise UsageError(
+                f"C has shape {tuple(self.C.shape)} (accepted: ({images}, rows, {classes}),"
+                " images x rows x outputs)"
+            )
+        if self.known is not None and len(self.known) != len(self.graph.relus):
+            raise UsageError(
+                f"known has {len(self.known)} entries, but the network has"
+                f" {len(self.graph.relus)} ReLUs (accepted: one pair or None for each)"
+            )
+
     def known_at(self, k: int) -> Pair | None:
         """What is known of the input of ReLU k."""
         return self.known[k] if self.known else None
@@ -101,7 +118,9 @@ class Bound(ABC):
 
         What is `known` of the ReLUs' inputs is intersected with, never thrown away.
         """
-        return self.enclose(Problem(self.graph_of(net, box), box, C, known))
+        problem = Problem(self.graph_of(net, box), box, C, known)
+        problem.check()
+        return self.enclose(problem)
 
     def graph_of(self, net: nn.Module | Graph, box: Box) -> Graph:
         """A network traced for the box's shape; a graph is passed through."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from maar.errors import UsageError
 from maar.networks.layers import Normalize, Residual
+from maar.networks.supported import SUPPORTED
 
 
 class Add(nn.Module):
@@ -108,6 +109,7 @@ def trace(net: nn.Module, shape: tuple[int, ...] | torch.Size) -> Graph:
     with torch.no_grad():
         for node in nodes:
             given = [values[i] for i in node.inputs]
+            _refuse_options(node, given[0].shape[1:])
             try:
                 # BatchNorm in training mode refuses single images and would move its statistics.
                 if isinstance(node.op, nn.BatchNorm1d | nn.BatchNorm2d):
@@ -120,6 +122,16 @@ def trace(net: nn.Module, shape: tuple[int, ...] | torch.Size) -> Graph:
                     f"{tuple(given[0].shape[1:])}: {str(error).splitlines()[0]}"
                 ) from None
     return Graph(nodes, [value.shape[1:] for value in values])
+
+
+def _refuse_options(node: Node, shape: torch.Size) -> None:
+    """Options that no domain has a rule for, and what torch would do that no domain does."""
+    rule = SUPPORTED.get(type(node.op))
+    reason = rule.refuse(node.op) if rule else ""
+    if isinstance(node.op, nn.Linear) and len(shape) != 1:
+        reason = f"it takes flat features, not shape {tuple(shape)} (nn.Flatten() before it)"
+    if reason:
+        raise UsageError(f"layer {node.path} ({node.op}): {reason}")
 
 
 def compile_network(
@@ -140,7 +152,7 @@ def compile_network(
 def _open(module: nn.Module, source: int, path: str, nodes: list[Node]) -> int:
     """Append the nodes of `module` reading value `source`; return the value that it makes."""
     prefix = f"{path}." if path else ""
-    if isinstance(module, nn.Sequential):
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         for name, child in module.named_children():
             source = _open(child, source, prefix + name, nodes)
         return source
@@ -151,7 +163,8 @@ def _open(module: nn.Module, source: int, path: str, nodes: list[Node]) -> int:
         return len(nodes)
     if isinstance(module, NO_OPS):
         return source
-    if not isinstance(module, LAYERS):
+    # A subclass may compute anything.
+    if type(module) not in LAYERS:
         names = ", ".join(layer.__name__ for layer in LAYERS)
         raise UsageError(f"layer {path or '0'} is a {type(module).__name__}; supported: {names}")
     nodes.append(Node(module, (source,), path))

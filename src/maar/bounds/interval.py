@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from maar.bounds.affine import conv_of, per_channel, scale_of
 from maar.bounds.bound import Bound, Box, Enclosure, Pair, Problem, intersect
 from maar.bounds.graph import Add, Graph
-from maar.bounds.rounding import gamma, outward
+from maar.bounds.rounding import gamma, halves, outward, refuse_inexact
 from maar.networks.layers import Normalize
 
 # Roundings beside the sum itself: centre, radius, bias, slope, intercept, final subtraction.
@@ -32,6 +32,7 @@ class Boxes:
     lb: list[Tensor] = field(default_factory=list)
     ub: list[Tensor] = field(default_factory=list)
     size: list[Tensor | None] = field(default_factory=list)
+    total: Tensor | float = 0.0
 
     @staticmethod
     def start(graph: Graph, box: Box, rounding: bool) -> Boxes:
@@ -39,22 +40,38 @@ class Boxes:
         boxes = Boxes(graph, rounding)
         lb, ub = box.lb, box.ub
         if rounding:
+            refuse_inexact(graph.dtype, lb.device, max(shape.numel() for shape in graph.shapes))
             lb, ub = outward(lb, ub, graph.dtype)
-        boxes.lb.append(lb.to(graph.dtype))
-        boxes.ub.append(ub.to(graph.dtype))
+        boxes._append(lb.to(graph.dtype), ub.to(graph.dtype))
         return boxes
+
+    def _append(self, lb: Tensor, ub: Tensor) -> None:
+        self.lb.append(lb)
+        self.ub.append(ub)
+        if self.rounding:
+            self.total = self.total + torch.maximum(lb.abs(), ub.abs()).flatten(1).sum(1)
+
+    def underflow(self) -> Tensor:
+        """What underflow may do to a row, [N].
+
+        One underflow is an error of u tiny in a coefficient of a value or in the constant; a row
+        meets less than 1/u of them per coefficient.
+        """
+        assert isinstance(self.total, Tensor)
+        return torch.finfo(self.total.dtype).tiny * (1 + self.total)
 
     def advance(self, stop: int) -> None:
         """Run nodes up to, not including, node `stop`."""
         for i in range(len(self.size), stop):
             node = self.graph.nodes[i]
             lb, ub, size = RULES[type(node.op)](self, i)
-            self.lb.append(lb)
-            self.ub.append(ub)
+            self._append(lb, ub)
             self.size.append(size)
 
     def refine(self, value: int, pair: Pair | None) -> None:
         """Intersect a value's box with bounds found elsewhere."""
+        if self.rounding and pair is not None and pair[0].dtype != self.lb[value].dtype:
+            pair = outward(*pair, self.lb[value].dtype)
         self.lb[value], self.ub[value] = intersect((self.lb[value], self.ub[value]), pair)
 
     def pre(self) -> tuple[Pair, ...]:
@@ -97,7 +114,7 @@ def output(boxes: Boxes, C: Tensor | None) -> Pair:
         C = C.to(op.weight)
         weight = C @ op.weight
         bias = None if op.bias is None else C @ op.bias
-    centre, radius = ((lb + ub) / 2).unsqueeze(-1), ((ub - lb) / 2).unsqueeze(-1)
+    centre, radius = (half.unsqueeze(-1) for half in halves(lb, ub))
     middle = (weight @ centre).squeeze(-1)
     if bias is not None:
         middle = middle + bias
@@ -109,7 +126,7 @@ def output(boxes: Boxes, C: Tensor | None) -> Pair:
             size = size @ op.weight.abs().T + (0 if op.bias is None else op.bias.abs())
         terms = lb.shape[-1] + C.shape[-1] + EXTRA
         total = (C.abs().to(size) @ size.unsqueeze(-1)).squeeze(-1)
-        reach = reach + gamma(terms, lb.dtype) * total + torch.finfo(lb.dtype).tiny
+        reach = reach + gamma(terms, lb.dtype) * total + boxes.underflow()[:, None]
     return middle - reach, middle + reach
 
 
@@ -127,7 +144,7 @@ def _affine(
     """centre -> W centre + b, radius -> |W| radius; `terms` is the longest sum of products."""
     value = boxes.graph.nodes[i].inputs[0]
     lb, ub = boxes.lb[value], boxes.ub[value]
-    centre, radius = (lb + ub) / 2, (ub - lb) / 2
+    centre, radius = halves(lb, ub)
     middle = apply(centre)
     if not boxes.rounding:
         reach = apply_abs(radius)
@@ -136,7 +153,8 @@ def _affine(
     reach, size = apply_abs(torch.cat([radius, largest])).chunk(2)
     # Neurons that are always zero add nothing to a sum, not even rounding.
     alive = int((largest > 0).flatten(1).sum(1).max())
-    size = size + torch.finfo(lb.dtype).tiny
+    # (each product in `middle`, `reach` and `size` may underflow, by u tiny)
+    size = size + 4 * torch.finfo(lb.dtype).tiny
     if bias is not None:
         size = size + per_channel(bias.abs(), middle.dim())
     reach = reach + gamma(min(terms, alive) + EXTRA, lb.dtype) * size

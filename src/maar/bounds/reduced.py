@@ -24,7 +24,7 @@ from maar.bounds.bound import Pair, Problem, intersect
 from maar.bounds.graph import Graph, one_affine
 from maar.bounds.interval import EXTRA, Boxes, output
 from maar.bounds.relax import lower_slope, parallel_lines, upper_line
-from maar.bounds.rounding import gamma
+from maar.bounds.rounding import gamma, halves
 from maar.bounds.rows import Rows, neurons
 from maar.errors import RunError
 
@@ -244,7 +244,7 @@ class Reduced:
         size = rows.X.abs() @ torch.maximum(lb.abs(), ub.abs()) + rows.c.abs()
         if reach:
             size = size + rows.Z.abs() @ torch.cat(reach)
-        lost = 3 * gamma(terms, rows.X.dtype) * size + torch.finfo(rows.X.dtype).tiny
+        lost = gamma(terms, rows.X.dtype) * size + self.boxes.underflow()
         return Affine(rows.X, rows.Z, rows.c, rows.e + lost)
 
 
@@ -297,7 +297,7 @@ def reduce(
     if len(problem.box.lb) != 1:
         raise ValueError(f"a reduced network is of one image, not of {len(problem.box.lb)}")
     lb, ub = boxes.lb[0].flatten(), boxes.ub[0].flatten()
-    reduced = Reduced(graph, boxes, [], (lb + ub) / 2, (ub - lb) / 2, parallel)
+    reduced = Reduced(graph, boxes, [], *halves(lb, ub), parallel)
     for k, i in enumerate(graph.relus):
         value = graph.nodes[i].inputs[0]
         boxes.advance(i)

@@ -15,9 +15,11 @@ from maar.bounds.rounding import unit
 def intercept_above(slope: Tensor, lb: Tensor, ub: Tensor) -> Tensor:
     """The least t with slope v + t >= relu(v) on [lb, ub], sound in floating point.
 
-    Both ends are covered (four roundings away at most), so by convexity is all in between.
+    Both ends are covered (four roundings away at most, or an underflow), so by convexity is all
+    in between.
     """
-    return torch.maximum(-slope * lb, (1 - slope) * ub) * (1 + 8 * unit(ub.dtype))
+    t = torch.maximum(-slope * lb, (1 - slope) * ub) * (1 + 8 * unit(ub.dtype))
+    return t + torch.finfo(ub.dtype).tiny
 
 
 def upper_line(lb: Tensor, ub: Tensor) -> tuple[Tensor, Tensor]:

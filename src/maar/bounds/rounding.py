@@ -11,8 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# The slacks are themselves computed in floating point, as sums of non-negative numbers; for
-# n < 80,000 in float32 their own relative error is below half a percent.
+from maar.errors import UsageError
+
+# The slacks are themselves computed in floating point, as sums of non-negative numbers, whose
+# relative error is below one percent (`refuse_inexact` sees to it).
 INFLATE = 1.01
 
 
@@ -27,6 +29,37 @@ def gamma(n: int, dtype: torch.dtype) -> float:
     if nu >= 0.5:
         return float("inf")
     return INFLATE * nu / (1 - nu)
+
+
+def halves(lb: Tensor, ub: Tensor) -> tuple[Tensor, Tensor]:
+    """A box's centre and radius.
+
+    Whatever rounding or underflow does to the centre, the radius reaches both ends, up to one
+    rounding of its own: a difference never underflows.
+    """
+    centre = (lb + ub) / 2
+    return centre, torch.maximum(ub - centre, centre - lb)
+
+
+def refuse_inexact(dtype: torch.dtype, device: torch.device, widest: int) -> None:
+    """Raise where gamma_n does not describe the arithmetic.
+
+    `widest` is the number of neurons of the widest value: no sum is longer.
+    """
+    if torch.is_autocast_enabled(device.type):
+        raise UsageError("rounding is not accounted for within torch.autocast")
+    if dtype != torch.float32:
+        return
+    if 2 * widest * unit(dtype) > 0.9 * (INFLATE - 1):
+        raise UsageError(
+            f"a layer of {widest} neurons is too wide for float32 with rounding; use float64"
+        )
+    gpu = device.type == "cuda" and torch.backends.cudnn.enabled
+    if torch.get_float32_matmul_precision() != "highest" or gpu:
+        raise UsageError(
+            "float32 with rounding needs torch.set_float32_matmul_precision('highest') and, on a"
+            " GPU, torch.backends.cudnn.enabled = False (TF32, Winograd); or use float64"
+        )
 
 
 def outward(lb: Tensor, ub: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:

@@ -111,7 +111,7 @@ class Rows:
         y, x = self.places()
         # What hangs over an edge is zero, so it may be added anywhere: to the rim.
         y, x = y.clamp(0, shape[1] - 1), x.clamp(0, shape[2] - 1)
-        place = (y[:, :, None] * shape[2] + x[:, None, :]).view(count, 1, -1)
+        place = (y[:, :, None] * shape[2] + x[:, None, :]).flatten(1).unsqueeze(1)
         whole = self.A.new_zeros((count, channels, shape[1] * shape[2]))
         whole = whole.scatter_add(2, place.expand(-1, channels, -1), rows.A.flatten(2))
         return Rows(whole.view(count, *shape), self.image)

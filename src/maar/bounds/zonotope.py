@@ -9,15 +9,15 @@ certification the same bounds come from one image's reduced network, many times 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from maar.bounds.affine import conv_of, per_channel, scale_of
-from maar.bounds.bound import Bound, Box, Enclosure, Pair, Problem, intersect
-from maar.bounds.graph import Add, Graph, compile_network
+from maar.bounds.bound import Bound, Enclosure, Pair, Problem, intersect
+from maar.bounds.graph import Add, Graph
 from maar.bounds.interval import Boxes, output
 from maar.bounds.reduced import reduce
 from maar.bounds.relax import parallel_lines
@@ -38,15 +38,16 @@ class Zonotope(Bound):
 
     def enclose(self, problem: Problem) -> Enclosure:
         """Differentiable on a network; on a compiled graph it is fast instead."""
-        return self._reduced(problem) if problem.graph.constant else self._forward(problem)
-
-    def graph_of(self, net: nn.Module | Graph, box: Box) -> Graph:
-        """Rounding is accounted for in the reduced network, which needs fixed weights."""
-        if self.rounding and isinstance(net, nn.Module):
-            return compile_network(net, box.lb.shape[1:])
-        if self.rounding and not net.constant:
-            raise ValueError("rounding=True takes a network or a compiled graph, not a traced one")
-        return super().graph_of(net, box)
+        graph = problem.graph
+        if graph.constant:
+            return self._reduced(problem)
+        if self.rounding:
+            # Rounding is accounted for in the reduced network, which needs fixed weights: they
+            # are, for the time of this call.
+            with torch.no_grad():
+                fixed = Graph(graph.nodes, graph.shapes, constant=True)
+                return self._reduced(replace(problem, graph=fixed))
+        return self._forward(problem)
 
     def _reduced(self, problem: Problem) -> Enclosure:
         parts, graph = [], problem.graph
