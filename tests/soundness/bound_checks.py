@@ -15,9 +15,9 @@ import torch
 from bound_domains import Domain
 from bound_truth import exactly, fractions, hard_points, values
 from random_nets import Case
-from torch import Tensor
+from torch import Tensor, nn
 
-from maar.bounds.bound import Bound, Enclosure, Pair, margins
+from maar.bounds.bound import Bound, Corners, Enclosure, Pair, margins
 from maar.bounds.graph import Graph, compile_network, trace
 from maar.bounds.interval import Interval
 from maar.bounds.reduced import Affine, Reduced
@@ -37,9 +37,8 @@ def ask(domain: Domain, case: Case, how: How) -> Enclosure:
     """The domain's enclosure for a case."""
     net = case.net_in(how.dtype)
     graph = (compile_network if how.compiled else trace)(net, case.shape)
-    # A bound with rounding compiles a live network itself, and refuses a live graph.
-    given = net if how.rounding and not how.compiled else graph
     bound = domain.make(how.rounding, graph)
+    given = graph if how.compiled else net
     with torch.no_grad():
         return bound(given, case.box(how.dtype), specification(case, how))
 
@@ -97,6 +96,20 @@ def encloses_exactly(domain: Domain, case: Case, how: How, points: Tensor) -> No
             _within_exactly("the output", found.lb[n], out, found.ub[n])
             for k, ((lb, ub), value) in enumerate(zip(found.pre, pre, strict=True)):
                 _within_exactly(f"the input of ReLU {k}", lb[n], value, ub[n])
+
+
+def encloses_a_finer_box(domain: Domain, compiled: bool) -> None:
+    """A float64 box around numbers that are no float32, for a float32 network."""
+    # (behind an affine layer its slack would hide how the box was rounded)
+    net = nn.Sequential(nn.ReLU(), nn.Linear(2, 2, bias=False)).requires_grad_(False)
+    net[1].weight.copy_(torch.eye(2))
+    point = torch.tensor([[0.1, 0.7]], dtype=torch.float64)  # one is rounded up, one down
+    graph = (compile_network if compiled else trace)(net, (2,))
+    with torch.no_grad():
+        found = domain.make(True, graph)(graph, Corners(point, point))
+    _within("an output", found.lb, point, found.ub, 0.0)
+    ((lb, ub),) = found.pre
+    _within("an input of ReLU 0", lb, point, ub, 0.0)
 
 
 def largest(case: Case) -> float:

@@ -134,9 +134,11 @@ def test_best_of_where_crown_is_better_off_knowing_less():
 @settings(max_examples=10)
 @given(case=cases())
 def test_alpha_crown_is_never_looser_than_crown(slopes, dtype, case):
+    """(Up to rounding: the two may come to the same bound by different sums.)"""
     crown = bounds_of(Crown(), case, dtype)
     alpha = bounds_of(AlphaCrown(slopes, steps=5), case, dtype)
-    assert bool((alpha.lb >= crown.lb).all())
+    tolerance = 10 * torch.finfo(dtype).eps * (1 + largest(case))
+    assert bool((alpha.lb >= crown.lb - tolerance).all())
 
 
 @settings(max_examples=15)

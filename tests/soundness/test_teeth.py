@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from bound_checks import How, Truth, composing, encloses
+from bound_checks import How, Truth, composing, encloses, encloses_a_finer_box
 from bound_domains import DOMAINS
 from bound_truth import hard_points
 from random_nets import Case, make_case
@@ -113,6 +113,7 @@ def all_checks() -> Iterator[Callable[[], None]]:
         for name in CHECKED:
             for case, truth in cases():
                 yield functools.partial(encloses, BY_NAME[name], case, how, truth)
+    yield functools.partial(encloses_a_finer_box, BY_NAME["interval"], compiled=False)
 
 
 def _composed(case: Case, truth: Truth) -> None:
@@ -439,6 +440,14 @@ def upper_bounds_by_the_lower_lines(patch):
 @bug
 def rounding_slack_zero(patch):
     swap(patch, rounding, "gamma", lambda old: lambda n, dtype: 0.0)
+
+
+@bug
+def box_rounded_to_nearest(patch):
+    def wrong(old):
+        return lambda lb, ub, dtype=None: (lb.to(dtype or lb.dtype), ub.to(dtype or ub.dtype))
+
+    swap(patch, rounding, "outward", wrong)
 
 
 # ---------------------------------------------------------------- the tests
