@@ -93,7 +93,7 @@ def test_slopes_can_be_trained(residual_net, close_to_differences, compiled):
     def loss():
         return Zonotope(slopes)(graph, box, C).lb.sum()
 
-    close_to_differences(loss, list(slopes), places=6)
+    close_to_differences(loss, list(slopes))
 
 
 def test_too_many_unstable_relus_are_refused(residual_net):
