@@ -109,6 +109,13 @@ def test_a_counterexample_that_is_none_is_an_error(query, said):
     assert settled.counterexample is None
 
 
+@pytest.mark.parametrize("status", [Status.FALSIFIED, Status.MISCLASSIFIED])
+def test_a_counterexample_must_be_given(query, status):
+    settled = Cascade((Says(Verdict(status)),)).settle(query)
+    assert settled.status is Status.ERROR
+    assert "there is no point" in settled.error
+
+
 def test_names():
     assert Cascade.named(CASCADE).names == list(CASCADE)
     assert set(CASCADE) == set(VERIFIERS)

@@ -14,7 +14,7 @@ from maar.bounds.cauchy import Cauchy
 from maar.bounds.crown import Crown
 from maar.bounds.interval import Interval
 from maar.bounds.reduced import TooLarge
-from maar.certify import CASCADE, VERIFIERS, reduction
+from maar.certify import CASCADE, VERIFIERS, crown
 from maar.certify.cascade import Cascade
 from maar.certify.network import Network
 from maar.certify.query import Query
@@ -83,8 +83,7 @@ def test_crown_proves_what_intervals_cannot(ask):
 
 def test_float64_proves_what_rounding_hides_in_float32(ask):
     query = ask(0.1, correlated(1000.0, 2.0**-10))
-    in_float32 = reduction.reduction(query, torch.float32)
-    assert in_float32.lb.item() < 0
+    assert crown.crown(query, torch.float32).lb.item() < 0
     settled = Cascade.named(["crown"]).settle(query)
     assert settled.status is Status.VERIFIED
     # but a gap below float64's own rounding is not proved
@@ -125,7 +124,7 @@ class Subject:
 @pytest.fixture(scope="module", params=["trained", "residual"])
 def subject(request, mnist_mini):
     """Real images of a trained network, and a network with BatchNorm and residuals."""
-    x, y = mnist_mini.images("test")[::31], mnist_mini.labels("test")[::31]
+    x, y = mnist_mini.images("test")[::43], mnist_mini.labels("test")[::43]
     if request.param == "trained":
         return Subject(Network(request.getfixturevalue("trained"), (1, 28, 28)), x, y, 0.04)
     x = x[:12, :, ::2, ::2].contiguous()
@@ -192,42 +191,64 @@ def test_a_verifier_alone_contradicts_nobody(subject, verdicts, name):
         assert not {Status.VERIFIED, Status.MISCLASSIFIED} <= together
 
 
-def test_the_reduced_network_is_built_once_per_precision(subject, verdicts, monkeypatch):
-    built = []
-    reduce = reduction.reduce
+@pytest.fixture
+def broken(subject, verdicts):
+    """A question that no bound can settle."""
+    return next(i for i, settled in enumerate(verdicts) if settled.status is Status.FALSIFIED)
+
+
+def test_crown_is_computed_once_per_precision(subject, broken, monkeypatch):
+    computed = []
+    compute = crown._crown
     monkeypatch.setattr(
-        reduction,
-        "reduce",
-        lambda problem, **kw: built.append(problem.graph) or reduce(problem, **kw),
+        crown, "_crown", lambda q, dtype: computed.append(dtype) or compute(q, dtype)
     )
-    i = next(i for i, settled in enumerate(verdicts) if settled.status is Status.FALSIFIED)
-    Cascade.named(["crown", "alpha_crown"]).settle(subject.query(i))
-    assert [graph.dtype for graph in built] == [torch.float32, torch.float64]
+    Cascade.named(["crown", "alpha_crown"]).settle(subject.query(broken))
+    assert computed == [torch.float32, torch.float64]
 
 
-def test_a_reduction_too_large_leaves_crown_its_bounds(subject, verdicts, monkeypatch):
+def test_bounds_of_some_classes_are_theirs(subject, broken):
+    """Rows of the wrong classes would prove the wrong thing."""
+    query = subject.query(broken)
+    whole = crown.reduced(query, torch.float64, crown.crown(query, torch.float64))
+    query.memory["found"] = whole
+    some = query.targets[-1:1:-3]
+    kept = crown.crown(query.narrowed(some), torch.float64)
+    fresh = subject.query(broken).narrowed(some)
+    fresh = crown.reduced(fresh, torch.float64, crown.crown(fresh, torch.float64))
+    assert kept.reduction.network is whole.reduction.network
+    torch.testing.assert_close(kept.lb, fresh.lb)
+    torch.testing.assert_close(kept.reduction.rows.c, fresh.reduction.rows.c)
+    torch.testing.assert_close(kept.reduction.rows.X, fresh.reduction.rows.X)
+
+
+def refuse(problem, **options):
+    raise TooLarge("no")
+
+
+def test_without_a_reduced_network_the_bounds_are_the_same(subject, verdicts, monkeypatch):
     i = next(i for i, settled in enumerate(verdicts) if settled.by == "crown")
-    reduced = Cascade.named(["crown"]).settle(subject.query(i))
-
-    def refuse(problem, **kw):
-        raise TooLarge("no")
-
-    monkeypatch.setattr(reduction, "reduce", refuse)
-    settled = Cascade.named(["crown", "alpha_crown"]).settle(subject.query(i))
-    assert (settled.status, settled.by) == (Status.VERIFIED, "crown")
-    assert min(settled.lb.values()) == pytest.approx(min(reduced.lb.values()), rel=0.01)
-    wide = Query.of(subject.network, subject.x[i : i + 1], int(subject.y[i]), 0.5)
-    assert Cascade.named(["alpha_crown"]).settle(wide).status is Status.UNKNOWN
+    reduce = crown.reduce
+    monkeypatch.setattr(crown, "reduce", lambda problem, **_: reduce(problem, rounding=True))
+    by_reduction = Cascade.named(["crown"]).settle(subject.query(i))
+    monkeypatch.setattr(crown, "reduce", refuse)
+    settled = Cascade.named(["crown"]).settle(subject.query(i))
+    assert settled.status is by_reduction.status is Status.VERIFIED
+    assert settled.lb == pytest.approx(by_reduction.lb, rel=0.01)
 
 
-def test_alpha_crown_leaves_inner_slopes_alone_where_they_are_too_many(subject, verdicts):
-    i = next(i for i, settled in enumerate(verdicts) if settled.status is Status.FALSIFIED)
+@pytest.mark.parametrize("room", [True, False])
+def test_alpha_crown_improves_what_it_can_afford(subject, broken, room, monkeypatch):
+    """The last slopes always; those of inner bounds unless they are too many."""
+    start = min(crown.crown(subject.query(broken), torch.float64).lb.tolist())
+    if not room:
+        monkeypatch.setattr(crown, "reduce", refuse)
     least = {}
     for most in (0, 1_000_000):
         verifier = AlphaCrownVerifier(AlphaCrown(rounding=True, steps=3), max_inner=most)
-        least[most] = min(verifier(subject.query(i)).lb.values())
-    crown = min(reduction.reduction(subject.query(i), torch.float64).lb.tolist())
-    assert crown < least[0] < least[1_000_000]
+        least[most] = min(verifier(subject.query(broken)).lb.values())
+    assert start < least[0]
+    assert least[0] < least[1_000_000] if room else least[0] == least[1_000_000]
 
 
 def test_scores_that_overflow_are_an_error(ask):

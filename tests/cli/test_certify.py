@@ -246,8 +246,9 @@ def test_two_at_once(here, maar):
     wait_for(here / "store" / "verdicts.jsonl", 1, process)
     code, _, err = maar("runs/my", *SLOW)
     assert (code, err) == (1, "maar: error: store is in use by another maar process\n")
-    assert process.communicate(timeout=120)[1] == ""
-    assert process.returncode == 0
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
 
 
 def test_images_that_fail_are_told_and_taken_again(here, maar, monkeypatch):

@@ -11,7 +11,7 @@ import numpy as np
 
 from maar.certify import VERIFIERS
 from maar.certify.query import Query
-from maar.certify.replay import replay, rival
+from maar.certify.replay import NoCounterexample, replay, rival
 from maar.certify.verdict import Status, Verdict, proves
 from maar.certify.verifier import Verifier
 from maar.errors import UsageError
@@ -83,12 +83,15 @@ def _take(settled: Settled, verdict: Verdict, name: str, query: Query) -> Query:
     """Enter a verdict; returns the query with what is still open."""
     if verdict.status is Status.ERROR:
         _note_failure(settled, name, verdict.error)
-    elif verdict.counterexample is not None:
-        if verdict.status is not Status.MISCLASSIFIED:
-            replay(query, verdict.counterexample)  # never take a verifier's word for it
+    elif verdict.status in (Status.MISCLASSIFIED, Status.FALSIFIED):
+        point = verdict.counterexample
+        if point is None:
+            raise NoCounterexample("there is no point")
+        if verdict.status is Status.FALSIFIED:
+            replay(query, point)  # never take a verifier's word for it
         settled.status, settled.by, settled.error = verdict.status, name, ""
-        settled.counterexample = verdict.counterexample[0].numpy()
-        settled.target, settled.margin = rival(query, verdict.counterexample)
+        settled.counterexample = point[0].numpy()
+        settled.target, settled.margin = rival(query, point)
     else:
         for k, lb in verdict.lb.items():
             settled.lb[k] = max(settled.lb.get(k, -math.inf), lb)

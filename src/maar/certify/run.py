@@ -7,20 +7,23 @@ tally.certified, tally.certified_upper
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 import maar
 from maar.certify import CASCADE
-from maar.certify.cascade import Cascade
+from maar.certify.cascade import Cascade, Settled
 from maar.certify.display import Display
 from maar.certify.network import Network
-from maar.certify.record import Record, make_record
+from maar.certify.record import make_record
 from maar.certify.store import Store, Subject, key_of, open_store
 from maar.certify.tally import Tally
+from maar.certify.verdict import Status
 from maar.certify.workers import Job, Task, default_workers, settle_all
 from maar.data import DataSet
 from maar.eps import Eps
@@ -121,19 +124,24 @@ def _settle(
     pixels = plan.data.images("test", todo).numpy() if todo else []
     labels = plan.data.labels("test", todo).tolist() if todo else []
     jobs = [Job(*job) for job in zip(todo, pixels, labels, strict=True)]
-    for job, settled in settle_all(plan.task, jobs, workers):
-        record: Record = make_record(job.index, job.y, settled)
-        evidence = None
-        if record["verdict"] == "falsified" and settled.counterexample is not None:
-            evidence = {
-                "x_adv": settled.counterexample,
-                "x": job.x,
-                "label": job.y,
-                "target": settled.target,
-            }
-        store.add(record, evidence)
-        tally.add(record)
-        display.add(record, tally)
+    with contextlib.closing(settle_all(plan.task, jobs, workers)) as results:
+        for job, settled in results:
+            record = make_record(job.index, job.y, settled)
+            store.add(record, _evidence(job, settled))
+            tally.add(record)
+            display.add(record, tally)
+
+
+def _evidence(job: Job, settled: Settled) -> dict[str, Any] | None:
+    """What INDEX.npz holds of a falsified image."""
+    if settled.status is not Status.FALSIFIED:
+        return None
+    return {
+        "x_adv": settled.counterexample,
+        "x": job.x,
+        "label": job.y,
+        "target": settled.target,
+    }
 
 
 def _header(plan: Plan) -> dict[str, object]:
@@ -143,6 +151,7 @@ def _header(plan: Plan) -> dict[str, object]:
         "split": "test",
         "eps": float(plan.eps),
         "key": plan.key,
+        "weights": plan.subject["weights"],
     }
 
 

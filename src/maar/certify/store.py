@@ -67,11 +67,11 @@ class Store:
                 "give another folder with --out"
             )
 
-    def add(self, record: Record, counterexample: dict[str, np.ndarray] | None) -> None:
-        """Append a verdict."""
+    def add(self, record: Record, counterexample: dict[str, Any] | None) -> None:
+        """Append a verdict, after the arrays of its counterexample, if there is one."""
         if counterexample is not None:
             content = io.BytesIO()
-            np.savez_compressed(content, **counterexample)  # pyright: ignore[reportArgumentType]
+            np.savez_compressed(content, **counterexample)
             write_bytes(self.counterexample(record["index"]), content.getvalue())
         # Closed, hence with the kernel and safe from kill -9, when this returns.
         with open(self.verdicts, "ab") as file:

@@ -13,7 +13,7 @@ import pickle
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
@@ -83,8 +83,11 @@ def default_workers(images: int) -> int:
     return max(1, min(cores(), images // WORTH_A_WORKER))
 
 
-def settle_all(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Settled]]:
-    """Each job with its verdict, in the order in which they are done."""
+Results = Generator[tuple[Job, Settled], None, None]
+
+
+def settle_all(task: Task, jobs: Sequence[Job], workers: int) -> Results:
+    """Each job with its verdict, in the order in which they are done. Closing it ends the work."""
     if workers > 1 and len(jobs) > 1:
         yield from _in_processes(task, jobs, min(workers, len(jobs)))
         return
@@ -105,7 +108,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Settled]]:
+def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Results:
     # As bytes, and images as numpy arrays: torch would put tensors into shared memory, which is
     # small in containers and costs a file descriptor each.
     payload = pickle.dumps(task)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from maar.bounds.alpha_crown import AlphaCrown
-from maar.bounds.reduced import Reduced
+from maar.bounds.bound import Pair
+from maar.bounds.reduced import TooLarge
+from maar.certify.crown import Found, crown, reduced
 from maar.certify.query import Query
-from maar.certify.reduction import reduction
 from maar.certify.verdict import Verdict
 
 ALPHA_CROWN = AlphaCrown(rounding=True)
+PRECISION = torch.float64
 
 
 @dataclass(frozen=True)
 class AlphaCrownVerifier:
-    """alpha-CROWN in float64 only: the crown verifier has already built that reduced network.
+    """alpha-CROWN in float64 only: what float32 settles, the crown verifier mostly has.
 
     `max_inner`: with more slopes of inner bounds than this, only those of the last bound are
     improved. Their number grows with the square of the unstable ReLUs: 10,000 on a network
@@ -31,25 +35,26 @@ class AlphaCrownVerifier:
 
     def __call__(self, query: Query) -> Verdict:
         """VERIFIED or UNKNOWN, with the margins."""
-        found, bound = reduction(query, torch.float64), self.bound
-        if found is None:
-            return self._last(query)
-        if inner_slopes(found.reduced) > self.max_inner:
-            bound = replace(bound, slopes="last")
-        lb = bound.improve(found.reduced, found.rows, found.lb)
+        lb = self._lower(query, crown(query, PRECISION))
         return Verdict.bounded(dict(zip(query.targets, lb.tolist(), strict=True)))
 
-    def _last(self, query: Query) -> Verdict:
-        """The last bound's slopes only, on a network whose reduction does not pay."""
-        dtype, bound = torch.float64, replace(self.bound, slopes="last")
-        found = bound(query.network.graph(dtype), query.ball(dtype), query.margins(dtype))
-        return Verdict.bounded(dict(zip(query.targets, found.lb[0].tolist(), strict=True)))
+    def _lower(self, query: Query, found: Found) -> Tensor:
+        bound = replace(self.bound, slopes="last")
+        if inner_slopes(found.pre) <= self.max_inner:
+            with contextlib.suppress(TooLarge):
+                found = reduced(query, PRECISION, found)
+                bound = self.bound
+        if found.reduction is not None:
+            return bound.improve(found.reduction.network, found.reduction.rows, found.lb)
+        graph = query.network.graph(PRECISION)
+        return bound(graph, query.ball(PRECISION), query.margins(PRECISION), found.pre).lb[0]
 
 
-def inner_slopes(reduced: Reduced) -> int:
+def inner_slopes(pre: tuple[Pair, ...]) -> int:
     """How many slopes the bounds of the ReLUs' inputs have: two rows per neuron, all below it."""
     below = total = 0
-    for layer in reduced.layers:
-        total += 2 * len(layer.index) * below
-        below += len(layer.index)
+    for lb, ub in pre:
+        unstable = int(((lb < 0) & (ub > 0)).sum())
+        total += 2 * unstable * below
+        below += unstable
     return total

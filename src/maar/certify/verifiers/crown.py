@@ -1,21 +1,14 @@
-"""CROWN on the image's reduced network, which stays for the verifiers after it."""
+"""CROWN. What it finds stays in the query for the verifiers after it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
-from maar.bounds.crown import Crown
+from maar.certify.crown import crown
 from maar.certify.query import Query
-from maar.certify.reduction import reduction
 from maar.certify.verdict import Verdict
 from maar.certify.verifiers.bound import climb
-
-# For networks with so many unstable ReLUs that plain CROWN is quicker: the same bounds.
-CROWN = Crown(rounding=True, upper=False)
 
 
 @dataclass(frozen=True)
@@ -26,12 +19,4 @@ class CrownVerifier:
 
     def __call__(self, query: Query) -> Verdict:
         """VERIFIED or UNKNOWN, with the margins."""
-        return climb(query, _lower)
-
-
-@torch.no_grad()
-def _lower(query: Query, dtype: torch.dtype) -> Tensor:
-    found = reduction(query, dtype)
-    if found is not None:
-        return found.lb
-    return CROWN(query.network.graph(dtype), query.ball(dtype), query.margins(dtype)).lb[0]
+        return climb(query, lambda query, dtype: crown(query, dtype).lb)
