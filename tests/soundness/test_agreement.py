@@ -42,7 +42,7 @@ def digits(case):
 
 
 @pytest.mark.parametrize("name", ["crown", "crown lower only", "crown chunked", "interval"])
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(case=cases())
 def test_a_compiled_network_has_the_bounds_of_the_live_one(name, case):
     """For CROWN: the reduced network's bounds are the network's, residual blocks included."""
@@ -52,7 +52,7 @@ def test_a_compiled_network_has_the_bounds_of_the_live_one(name, case):
 
 
 @pytest.mark.parametrize("name", ["zonotope", "zonotope free slopes"])
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(case=cases())
 def test_the_reduced_zonotope_is_the_forward_one(name, case):
     """The forward one bounds stable neurons too, so its boxes are tighter there; given those, the
@@ -65,14 +65,14 @@ def test_the_reduced_zonotope_is_the_forward_one(name, case):
     same(live, reduced, digits(case))
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(case=cases())
 def test_chunks_do_not_matter(case):
     same(ask(BY_NAME["crown"], case, LIVE), ask(BY_NAME["crown chunked"], case, LIVE), digits(case))
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(case=cases(most_images=3))
 def test_a_batch_is_its_images(domain, case):
     whole = ask(domain, case, LIVE)
@@ -87,7 +87,7 @@ def test_a_batch_is_its_images(domain, case):
     same(whole, Enclosure.stack(parts), digits(case))
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(case=cases())
 def test_windows_and_dense_rows_agree(case):
     windows = ask(BY_NAME["crown"], case, LIVE)
@@ -98,7 +98,7 @@ def test_windows_and_dense_rows_agree(case):
         same(reduced, ask(BY_NAME["crown"], case, COMPILED), digits(case))
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(case=cases())
 def test_composing_changes_nothing(case):
     with composing(True):
@@ -107,7 +107,7 @@ def test_composing_changes_nothing(case):
         same(always, ask(BY_NAME["crown"], case, COMPILED), digits(case))
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(case=cases())
 def test_best_of_is_never_looser_than_its_parts(case):
     parts = (Interval(), Zonotope(), Crown(), AlphaCrown("last", steps=2))
@@ -149,7 +149,7 @@ def test_alpha_crown_is_never_looser_than_crown(slopes, dtype, case):
     assert bool((alpha.lb >= crown.lb - tolerance).all())
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(case=cases())
 def test_crown_with_interval_boxes_is_crown_that_knows_only_those(case):
     """CROWN-IBP's relaxations are those on the interval's boxes, whoever gives them."""

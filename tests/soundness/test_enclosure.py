@@ -20,7 +20,7 @@ def ways(draw):
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)
-@settings(max_examples=20)
+@settings(max_examples=16)
 @given(case=cases(), how=ways())
 def test_random_networks(domain, case, how):
     encloses(domain, case, how)

@@ -64,7 +64,7 @@ def assume_same_signs(a, b):
 
 
 @pytest.mark.parametrize("name", ["interval", "zonotope", "crown", "crown interval"])
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(case=cases())
 def test_float32_is_on_the_safe_side_of_float64(name, case):
     with no_shortcut():
@@ -79,7 +79,7 @@ def test_float32_is_on_the_safe_side_of_float64(name, case):
         assert bool((mine[1].double() >= theirs[1]).all())
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(case=cases())
 def test_the_float32_zonotope_is_within_the_slack_of_the_float64_one(case):
     with no_shortcut():
@@ -93,7 +93,7 @@ def test_the_float32_zonotope_is_within_the_slack_of_the_float64_one(case):
 
 
 @pytest.mark.parametrize("name", ["interval", "zonotope", "crown", "alpha_crown last"])
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(case=cases())
 def test_the_slack_is_small(name, case):
     """Honesty must not cost more than a few digits of float32, and next to nothing in float64."""
