@@ -140,7 +140,8 @@ def test_an_interrupt_leaves_what_is_done(plan, whole, tmp_path):
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(plan, tmp_path / "store", display=Interrupt(), workers=1)
+        run(plan, tmp_path / "store", display=Interrupt(), workers=2)
+    assert not multiprocessing.active_children()
     summary = json.loads((tmp_path / "store" / "summary.json").read_text())
     assert (summary["complete"], summary["pending"]) == (False, len(INDICES) - 4)
     assert summary["certified_interval95"] is None

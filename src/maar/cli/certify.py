@@ -146,14 +146,16 @@ def _run(args: Certify) -> Subject:
 
 
 def _tell_the_run(known: Path, new: Path) -> None:
-    """Keep the summary of most images, of the run's own data and eps, for `maar runs`."""
-    images = json.loads(new.read_text())["images"]
+    """Keep, for `maar runs`, the best summary of the run's own data and eps: of most images."""
+    found = json.loads(new.read_text())
     try:
-        if json.loads(known.read_text())["images"] > images:
+        old = json.loads(known.read_text())
+        rank = [(summary["images"], summary["certified"]) for summary in (old, found)]
+        if old["weights"] == found["weights"] and rank[0] > rank[1]:
             return
     except (OSError, ValueError, KeyError, TypeError):
         pass  # none yet, or damaged
-    write_text(known, new.read_text())
+    write_text(known, json.dumps(found, indent=1) + "\n")
 
 
 def _words(text: str) -> list[str]:
