@@ -213,8 +213,10 @@ SLOW = ("--verifiers", "misclassified,pgd,crown", "--out", "store")
 
 def test_killed_at_any_time_it_ends_with_the_same_verdicts(here, maar):
     assert maar("runs/my", *SLOW[:-1], "undisturbed")[0] == 0
+    assert maar("runs/my", *SLOW, "--limit", "1")[0] == 0
+    assert (here / "store" / "summary.json").exists()
     path = here / "store" / "verdicts.jsonl"
-    for lines, workers in ((1, 2), (9, 1)):
+    for lines, workers in ((2, 2), (9, 1)):
         process = start(*SLOW, "--workers", str(workers))
         wait_for(path, lines, process)
         process.kill()
