@@ -110,10 +110,13 @@ def test_a_part_gets_an_interval_and_does_not_replace_the_whole(here, maar):
     assert f"2 of {IMAGES} test images" in out
     assert f"95 % interval for all {IMAGES} images: " in out
     assert json.loads(known.read_text())["images"] == IMAGES
+    # a cascade that settles less of the same images does not either
+    assert maar("runs/my", "--verifiers", "misclassified")[0] == 0
+    assert json.loads(known.read_text())["verified"] > 0
     # another eps is another store, and not what the run was trained for
     assert maar("runs/my", "--eps", "2/255", "--limit", "3")[0] == 0
     assert json.loads(known.read_text())["eps"] == 0.1
-    assert len(list((here / "runs/my/certify").glob("eps-*"))) == 2
+    assert len(list((here / "runs/my/certify").glob("eps-*"))) == 3
 
 
 def test_the_same_folder_for_another_question_is_refused(here, maar):
