@@ -26,6 +26,6 @@ VERIFIERS = Registry(
     },
 )
 
-# Cheap to dear. On a network that was not trained to be provable CROWN takes seconds and the
-# quick attack milliseconds; on one that was, the full attack costs thirty times what CROWN does.
+# Cheap to dear. On a network that was not trained to be provable CROWN costs ten times what the
+# quick attack does; on one that was, the full attack costs thirty times what CROWN does.
 CASCADE = ("misclassified", "interval", "quick_pgd", "crown", "alpha_crown", "pgd")

@@ -181,7 +181,8 @@ def interval(tally: Tally) -> list[Text]:
     if tally.interval is None:
         return []
     low, high = (100 * end for end in tally.interval)
-    return [Text(f"95 % interval for all {tally.of:,} images: {low:.1f} to {high:.1f} %")]
+    what = f"95 % interval for all {tally.of:,} images, if these are typical"
+    return [Text(f"{what}: {low:.1f} to {high:.1f} %")]
 
 
 def clock(seconds: float) -> str:
