@@ -5,7 +5,7 @@ The trainer knows these three and nothing else about a method:
     method.initialise(net, generator)            once, before the first step
     for stage in method.stages(net, eps, train)  layers before stage.frozen do not move
         for each step                            numbers from stage.eps and stage.schedules
-            total = sum(method.loss(batch).values())
+            total = sum(method.loss(batch).values())     terms(batch, outputs(batch))
         after each epoch                         method.judge(batch) on the validation images
 
 A method is a frozen dataclass: its fields are its knobs, in TOML under `[method]` and on the
@@ -15,7 +15,7 @@ remember within a stage goes into `batch.memo` and must follow from the weights 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -69,13 +69,43 @@ class Batch:
     """Which training images these are; None within `Method.judge`."""
     memo: dict[str, Any] = field(default_factory=dict)
     """Lives as long as the stage, empty after a resume: for what would be computed repeatedly."""
-    notes: dict[str, Tensor] = field(default_factory=dict)
-    """Numbers to show beside the loss terms; see `note`."""
+    notes: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """Numbers to show beside the loss terms, each as (sum, how many); see `note` and `ratio`."""
 
     def note(self, **values: Tensor) -> None:
-        """Record numbers for the metrics; their means over the images and steps are shown."""
+        """Record numbers, such as one per image, for the metrics: an epoch shows their mean."""
         for name, value in values.items():
-            self.notes[name] = value.detach().float().mean()
+            self.ratio(**{name: (value, torch.ones_like(value))})
+
+    def ratio(self, **parts: tuple[Tensor, Tensor]) -> None:
+        """Record shares (of these, out of those), given as masks: an epoch shows sum over sum.
+
+        `ratio(verified_error=(correct & broken, correct))` is right also where the batches have
+        different numbers of correct images, which a mean of their shares would not be.
+        """
+        for name, (part, whole) in parts.items():
+            self.notes[name] = part.detach().float().sum(), whole.detach().float().sum()
+
+
+@dataclass(eq=False)
+class Outputs:
+    """The logits that a loss is made of.
+
+    A method that wraps another one, as MAAR does, adds its terms on these: the attack, the passes
+    through the network and the chance in them are then shared.
+    """
+
+    batch: Batch
+    worst: Sequence[tuple[float, Tensor]] = ()
+    """(weight, logits at the worst points): several where a loss mixes several regions."""
+    _nat: Tensor | None = None
+
+    @property
+    def nat(self) -> Tensor:
+        """Logits of the images as they are, computed when first asked for."""
+        if self._nat is None:
+            self._nat = self.batch.net(self.batch.x)
+        return self._nat
 
 
 @dataclass(frozen=True)
@@ -98,9 +128,17 @@ class Method(Settings):
         """The stages in their order. The trainer divides each into epochs and steps."""
         raise NotImplementedError
 
+    def outputs(self, batch: Batch) -> Outputs:
+        """The logits that `terms` takes, those at the worst points among them."""
+        return Outputs(batch)
+
+    def terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
+        """Named terms, each a scalar, of these logits."""
+        raise NotImplementedError
+
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Named terms, each a scalar; the trainer descends on their sum."""
-        raise NotImplementedError
+        return self.terms(batch, self.outputs(batch))
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:
         """Named results per image (1 good, 0 bad) in evaluation mode, for validation and test."""

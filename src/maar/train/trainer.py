@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from maar.train.checkpoint import Position
 from maar.train.display import Display, epoch_line
 from maar.train.env import environment, resolve_device, resolve_threads
 from maar.train.evaluate import evaluate
+from maar.train.metrics import Means
 from maar.train.optim import lr_schedule, make_optimizer, optimizer_tensors, restore_optimizer
 from maar.train.plan import Epoch, Plan
 from maar.train.run import Run, open_run
@@ -54,25 +54,6 @@ def train(
     finally:
         display.close()
         torch.set_num_threads(threads_before)
-
-
-class Means:
-    """Means over the steps of an epoch, by name."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, float] = {}
-        self.count = 0
-
-    def add(self, numbers: Mapping[str, Tensor]) -> None:
-        """Take one step's numbers in; every step has the same names."""
-        self.count += 1
-        for name, number in numbers.items():
-            self.sums[name] = self.sums.get(name, 0.0) + number.item()
-
-    @property
-    def values(self) -> dict[str, float]:
-        """The means so far."""
-        return {name: total / self.count for name, total in self.sums.items()}
 
 
 class Trainer:
@@ -166,6 +147,7 @@ class Trainer:
             index = order[i * batch : (i + 1) * batch]
             numbers = self._step(epoch, epoch.number * steps + i, index, terms, notes)
             self.display.step(epoch, i + 1, terms.values, notes.values)
+        trained = time.perf_counter() - began
         stage = self.plan.stages[epoch.stage]
         record: dict[str, Any] = {
             "stage": epoch.stage + 1,
@@ -177,6 +159,7 @@ class Trainer:
         }
         if self.data.size("valid"):
             record["valid"] = evaluate(self.config, self.net, self.data, "valid", stage)
+        record["images_per_second"] = round(steps * batch / trained, 1)
         record["seconds"] = round(time.perf_counter() - began, 3)
         return record
 
