@@ -156,7 +156,7 @@ def test_help_shows_the_flags_of_the_chosen_method_with_effective_values(capsys)
     assert left.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "--lam NUMBER weight of the regulariser" in text
-    assert "--base {standard,pgd,wrapper}" in text
+    assert "--base {" + ",".join(METHODS) + "}" in text
     assert "--attack.steps" not in text
     assert "CONFIG" in text
 
@@ -167,4 +167,4 @@ def test_every_setting_has_a_flag_of_its_own_and_a_help_text():
         flags = list(flags_of(config))
         assert {flag.path for flag in flags} == set(flat(to_table(config)))
         for flag in flags:
-            assert flag.help or flag.path == ("method", "attack", "loss"), flag.name
+            assert flag.help, flag.name

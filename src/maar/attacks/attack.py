@@ -41,6 +41,7 @@ class Attack(ABC):
     random_start: bool = True
     """Start at e ~ U(-1,1); otherwise at the centre e = 0."""
     loss: LossName = "cross_entropy"
+    """What is climbed."""
     targeted: bool = False
     """Run once for each other class instead of once away from y."""
     early_exit: bool = False

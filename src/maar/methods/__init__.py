@@ -7,6 +7,9 @@ from maar.registry import Registry
 METHODS = Registry(
     "method",
     {
+        "maar": "maar.methods.maar:MAAR",
+        "mat": "maar.methods.mat:MAT",
+        "colt": "maar.methods.colt:COLT",
         "standard": "maar.methods.standard:Standard",
         "pgd": "maar.methods.pgd:PGDTraining",
     },

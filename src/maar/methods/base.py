@@ -103,9 +103,9 @@ class Outputs:
     @property
     def nat(self) -> Tensor:
         """Logits of the images as they are, computed when first asked for."""
-        if self._nat is None:
-            self._nat = self.batch.net(self.batch.x)
-        return self._nat
+        nat = self.batch.net(self.batch.x) if self._nat is None else self._nat
+        self._nat = nat
+        return nat
 
 
 @dataclass(frozen=True)

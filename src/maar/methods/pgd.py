@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from maar.attacks.pgd import PGD
 from maar.eps import Eps
-from maar.methods.base import Batch, Method, Stage
+from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.batchnorm import population_statistics
 from maar.methods.schedules import Ramp
 from maar.regions import Ball
@@ -39,8 +39,11 @@ class PGDTraining(Method):
     def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
         return [Stage("input ball", train.epochs, eps=Ramp(0.0, eps, self.ramp))]
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
-        z = batch.net(self.adversary(batch))
+    def outputs(self, batch: Batch) -> Outputs:
+        return Outputs(batch, worst=[(1.0, batch.net(self.adversary(batch)))])
+
+    def terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
+        [(_, z)] = outputs.worst
         batch.note(robust_accuracy=z.argmax(1) == batch.y)
         return {"adversarial": F.cross_entropy(z, batch.y)}
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maar.eps import Eps
-from maar.methods.base import Batch, Method, Stage
+from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.schedules import Constant
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ class Standard(Method):
     def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
         return [Stage("images", train.epochs, eps=Constant(0.0))]
 
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
-        z = batch.net(batch.x)
-        batch.note(accuracy=z.argmax(1) == batch.y)
-        return {"cross_entropy": F.cross_entropy(z, batch.y)}
+    def terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
+        batch.note(accuracy=outputs.nat.argmax(1) == batch.y)
+        return {"cross_entropy": F.cross_entropy(outputs.nat, batch.y)}

@@ -1,0 +1,93 @@
+"""MAAR: misclassification-aware adversarial regularisation around a base method (eq. obj).
+
+    base + lam * KL(p(x) || p(x')) * w(x)
+
+    weight = "soft"       w = 1 - p_y(x)            the method
+    weight = "hard"       w = [h(x) != y]           eq. re
+    weight = "uniform"    w = 1                     the ablation
+
+x' is the base's own worst point, already found: the term costs no pass of its own. Gradients flow
+through both distributions and through w, as in MART. Where the base mixes several regions, so
+does this term, with the same weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from maar.eps import Eps
+from maar.errors import UsageError
+from maar.methods.base import Batch, Method, Outputs, Stage
+from maar.methods.colt import COLT
+from maar.settings import NonNegative
+
+if TYPE_CHECKING:
+    from maar.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class MAAR(Method):
+    """The base's loss, and a term that keeps the outputs of misclassified images stable."""
+
+    name: ClassVar[str] = "maar"
+    paper: ClassVar[str] = "Misclassification-aware adversarial regularisation (the MAAR paper)"
+    year: ClassVar[int] = 2021
+    idea: ClassVar[str] = "a base method, and KL(p(x)||p(x')) weighted by how wrong the image is"
+
+    lam: NonNegative = 6.0
+    """weight of the consistency term"""
+    weight: Literal["soft", "hard", "uniform"] = "soft"
+    """of an image: 1 - p_y; 1 if misclassified, else 0; or 1"""
+    base: Method = field(default_factory=COLT)
+    """the method that it regularises"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.base, MAAR):
+            raise UsageError("base = 'maar': it cannot be its own base (accepted: another method)")
+
+    @property
+    def score(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The base's."""
+        return self.base.score
+
+    def initialise(self, net: nn.Sequential, generator: torch.Generator) -> None:
+        self.base.initialise(net, generator)
+
+    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
+        return self.base.stages(net, eps, train)
+
+    def outputs(self, batch: Batch) -> Outputs:
+        return self.base.outputs(batch)
+
+    def terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
+        terms = self.base.terms(batch, outputs)
+        if self.lam:
+            weight = image_weight(self.weight, outputs.nat, batch.y)
+            parts = [
+                share * (weight * consistency(outputs.nat, z)).mean() for share, z in outputs.worst
+            ]
+            terms["consistency"] = self.lam * torch.stack(parts).sum()
+        return terms
+
+    def judge(self, batch: Batch) -> dict[str, Tensor]:
+        return self.base.judge(batch)
+
+
+def consistency(nat: Tensor, worst: Tensor) -> Tensor:
+    """KL(p(x) || p(x')) of each image, from logits."""
+    p, q = F.log_softmax(nat, 1), F.log_softmax(worst, 1)
+    return (p.exp() * (p - q)).sum(1)
+
+
+def image_weight(kind: str, nat: Tensor, y: Tensor) -> Tensor:
+    """w(x) of each image."""
+    if kind == "soft":
+        return 1 - nat.softmax(1).gather(1, y[:, None]).squeeze(1)
+    wrong = (nat.argmax(1) != y).to(nat)
+    return wrong if kind == "hard" else torch.ones_like(wrong)
