@@ -1,5 +1,6 @@
 """The ONNX reader against onnxruntime, and one clear line for whatever it cannot read."""
 
+import gzip
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from maar.errors import MaarError, RunError, UsageError
 from maar.exchange.onnx_in import read_onnx
 from maar.exchange.onnx_operators import OPERATORS
-from maar.networks import Normalize, Residual, fold, make
+from maar.networks import Normalize, Residual, fold, make, weights_hash
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -633,3 +634,19 @@ def test_without_the_onnx_package(monkeypatch, small):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(RunError, match=r"pip install 'maar\[onnx\]'"):
         read_onnx(small)
+
+
+def test_packed_files(tmp_path, small):
+    plain = read_onnx(small)
+    packed = tmp_path / "packed.onnx.gz"
+    packed.write_bytes(gzip.compress(Path(small).read_bytes()))
+    for path in (packed, tmp_path / "packed.onnx"):  # the name without .gz finds it too
+        assert weights_hash(read_onnx(path)) == weights_hash(plain)
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b"x" * 1000)[:-9]])
+def test_packed_files_that_are_damaged(tmp_path, content):
+    path = tmp_path / "net.onnx.gz"
+    path.write_bytes(content)
+    with pytest.raises(RunError, match=r"net\.onnx\.gz is not"):
+        read_onnx(path)

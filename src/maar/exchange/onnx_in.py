@@ -16,9 +16,11 @@ from torch import nn
 from maar.errors import RunError, UsageError
 from maar.exchange.onnx_operators import OPERATORS
 from maar.exchange.onnx_values import Link, Node, Value, layers_between
+from maar.exchange.packed import read_packed
 from maar.networks.build import check_mean_std
 from maar.networks.checking import check
 from maar.networks.layers import Normalize
+from maar.networks.supported import Shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +44,16 @@ def read_onnx(
     `mean` and `std` are for files that take the already normalised image: they become a Normalize
     in front, so that the network takes pixels in [0,1].
     """
+    return read_with_shape(path, mean=mean, std=std)[0]
+
+
+def read_with_shape(
+    path: str | Path,
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> tuple[nn.Sequential, Shape]:
+    """The same, and the shape of the image that the file takes."""
     reader = _Reader(Path(path))
     output = reader.run()
     net = nn.Sequential(*(link.layer for link in layers_between(None, output) if link.layer))
@@ -51,7 +63,7 @@ def read_onnx(
     if mean is not None and std is not None:
         net.insert(0, Normalize(mean, std))
     check(net, reader.image.shape)
-    return net.eval()
+    return net.eval(), reader.image.shape
 
 
 class _Reader:
@@ -182,12 +194,9 @@ def _load(path: Path) -> onnx.GraphProto:
         raise RunError(
             "reading ONNX files needs the onnx package: pip install 'maar[onnx]'"
         ) from None
-    if not path.is_file():
-        raise UsageError(f"ONNX file {str(path)!r} does not exist")
+    content = read_packed(path, "ONNX file")
     try:
-        model = onnx.load_model_from_string(path.read_bytes())
-    except OSError:
-        raise
+        model = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf's DecodeError, of a module that moves between versions
         raise RunError(f"{path} is not an ONNX file, or is damaged") from error
     # Protobuf reads many a string of bytes as an empty message.

@@ -241,12 +241,12 @@ def add(node: Node) -> Link:
     if isinstance(last, (nn.Conv2d, nn.Linear)) and last.bias is None and node.sole(x):
         last.bias = nn.Parameter(torch.from_numpy(shift))
         return x
-    return _normalize(x, -shift, np.ones_like(shift))
+    return _shift(x, -shift)
 
 
 def sub(node: Node) -> Link:
     x, shift = node.image(0), _per_channel(node.image(0), node.weight(1))
-    return _normalize(x, shift, np.ones_like(shift))
+    return _shift(x, shift)
 
 
 def div(node: Node) -> Link:
@@ -256,8 +256,9 @@ def div(node: Node) -> Link:
     last = x.layer
     if isinstance(last, Normalize) and bool((last.std == 1).all()) and node.sole(x):
         assert x.parent is not None
-        return _normalize(x.parent, last.mean.numpy(), divisor)
-    return _normalize(x, np.zeros_like(divisor), divisor)
+        return then(x.parent, Normalize(last.mean.tolist(), divisor.tolist()))
+    # Kept even where it divides by one: so does maar write the Normalize of mean 0 and std 1.
+    return then(x, Normalize([0.0] * len(divisor), divisor.tolist()))
 
 
 def mul(node: Node) -> Link:
@@ -270,10 +271,8 @@ def mul(node: Node) -> Link:
     return then(x, layer)
 
 
-def _normalize(x: Link, mean: np.ndarray, std: np.ndarray) -> Link:
-    if not mean.any() and (std == 1).all():
-        return x
-    return then(x, Normalize(mean.tolist(), std.tolist()))
+def _shift(x: Link, mean: np.ndarray) -> Link:
+    return then(x, Normalize(mean.tolist(), [1.0] * len(mean))) if mean.any() else x
 
 
 def _with_constant(node: Node) -> tuple[Link, np.ndarray]:

@@ -1,0 +1,202 @@
+"""Write a network as an ONNX file: one graph for the image in [0,1], weights inside, no torch.onnx.
+
+The graph is written node by node, so the same network always gives the same bytes, and `read_onnx`
+gives the same layers back. The table at the end says how each layer is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from maar.errors import RunError, UsageError
+from maar.files import write_bytes
+from maar.networks.checking import check, trace
+from maar.networks.layers import Normalize, Residual
+from maar.networks.supported import SUPPORTED, Shape
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSET = 13  # every operator here is older; younger opsets are refused by many a verifier
+IR_VERSION = 8
+BATCH = "batch"
+
+
+def write_onnx(
+    net: nn.Sequential, path: str | Path, shape: Shape, *, batch: int | None = None
+) -> None:
+    """Write `net`, as it is in evaluation mode, for images of `shape` (such as 1, 28, 28).
+
+    `batch` fixes the number of images that the file takes at once; without it any number will do.
+    """
+    write_bytes(Path(path), onnx_bytes(net, shape, batch=batch))
+
+
+def onnx_bytes(net: nn.Sequential, shape: Shape, *, batch: int | None = None) -> bytes:
+    """The content of the file that `write_onnx` writes."""
+    try:
+        import onnx
+    except ImportError:
+        raise RunError(
+            "writing ONNX files needs the onnx package: pip install 'maar[onnx]'"
+        ) from None
+    if batch is not None and batch < 1:
+        raise UsageError(f"batch = {batch} (accepted: 1 or more, or none for any)")
+    check(net, shape)
+    _require_float32(net)
+    graph = _Graph(tuple(shape))
+    last = graph.run(net, "x", "")
+    graph.node("Identity", [last], name="y")
+    steps = trace(net, shape)
+    out = steps[-1].shape if steps else shape
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    model = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "maar",
+            [helper.make_tensor_value_info("x", kind, [batch or BATCH, *shape])],
+            [helper.make_tensor_value_info("y", kind, [batch or BATCH, *out])],
+            graph.tensors,
+        ),
+        producer_name="maar",
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+    return model.SerializeToString(deterministic=True)
+
+
+def _require_float32(net: nn.Sequential) -> None:
+    for name, tensor in net.state_dict().items():
+        if tensor.is_floating_point() and tensor.dtype != torch.float32:
+            raise UsageError(f"weight {name} is of type {tensor.dtype} (accepted: torch.float32)")
+
+
+@dataclass
+class _Graph:
+    """The nodes and weights written so far, and the shape that the next layer sees."""
+
+    shape: Shape
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    tensors: list[onnx.TensorProto] = field(default_factory=list)
+
+    def run(self, net: nn.Sequential, value: str, prefix: str) -> str:
+        """Write the layers after the value of that name; the name of what comes out."""
+        for position, layer in enumerate(net):
+            value = RULES[type(layer)](self, layer, value, f"{prefix}{position}")
+            if not isinstance(layer, Residual):
+                self.shape = SUPPORTED[type(layer)].shape(layer, self.shape)
+        return value
+
+    def node(self, kind: str, inputs: list[str], name: str, **attributes: Any) -> str:
+        """One node with one output, called like the node itself."""
+        import onnx
+
+        self.nodes.append(onnx.helper.make_node(kind, inputs, [name], name=name, **attributes))
+        return name
+
+    def weight(self, name: str, tensor: Tensor | np.ndarray) -> str:
+        """One tensor of weights."""
+        from onnx import numpy_helper
+
+        array = tensor.detach().cpu().numpy() if isinstance(tensor, Tensor) else tensor
+        self.tensors.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def per_channel(self, name: str, tensor: Tensor) -> str:
+        """One number per channel, in a shape that broadcasts over the images."""
+        return self.weight(name, tensor.reshape(1, -1, *[1] * (len(self.shape) - 1)))
+
+
+def _normalize(graph: _Graph, layer: Normalize, x: str, at: str) -> str:
+    x = graph.node("Sub", [x, graph.per_channel(f"{at}.mean", layer.mean)], f"{at}.sub")
+    return graph.node("Div", [x, graph.per_channel(f"{at}.std", layer.std)], f"{at}.div")
+
+
+def _conv(graph: _Graph, layer: nn.Conv2d, x: str, at: str) -> str:
+    assert not isinstance(layer.padding, str)  # `check` has seen to it
+    return graph.node(
+        "Conv",
+        [x, *_weight_bias(graph, layer, at)],
+        at,
+        kernel_shape=list(layer.kernel_size),
+        strides=list(layer.stride),
+        pads=[*layer.padding, *layer.padding],
+        dilations=list(layer.dilation),
+        group=layer.groups,
+    )
+
+
+def _linear(graph: _Graph, layer: nn.Linear, x: str, at: str) -> str:
+    return graph.node("Gemm", [x, *_weight_bias(graph, layer, at)], at, transB=1)
+
+
+def _weight_bias(graph: _Graph, layer: nn.Conv2d | nn.Linear, at: str) -> list[str]:
+    names = [graph.weight(f"{at}.weight", layer.weight)]
+    return names if layer.bias is None else [*names, graph.weight(f"{at}.bias", layer.bias)]
+
+
+def _batch_norm(graph: _Graph, layer: nn.BatchNorm1d | nn.BatchNorm2d, x: str, at: str) -> str:
+    ones = np.ones(layer.num_features, np.float32)
+    mean, var = layer.running_mean, layer.running_var
+    assert mean is not None  # `check` has seen to it
+    assert var is not None
+    inputs = [
+        graph.weight(f"{at}.weight", ones if layer.weight is None else layer.weight),
+        graph.weight(f"{at}.bias", 0 * ones if layer.bias is None else layer.bias),
+        graph.weight(f"{at}.mean", mean),
+        graph.weight(f"{at}.var", var),
+    ]
+    return graph.node("BatchNormalization", [x, *inputs], at, epsilon=layer.eps)
+
+
+def _pool(graph: _Graph, layer: nn.AvgPool2d, x: str, at: str) -> str:
+    kernel, stride, padding = (
+        [size, size] if isinstance(size, int) else list(size)
+        for size in (layer.kernel_size, layer.stride, layer.padding)
+    )
+    return graph.node(
+        "AveragePool",
+        [x],
+        at,
+        kernel_shape=kernel,
+        strides=stride,
+        pads=padding * 2,
+        count_include_pad=1,
+    )
+
+
+def _relu(graph: _Graph, layer: nn.ReLU, x: str, at: str) -> str:
+    return graph.node("Relu", [x], at)
+
+
+def _flatten(graph: _Graph, layer: nn.Flatten, x: str, at: str) -> str:
+    return graph.node("Flatten", [x], at, axis=1)
+
+
+def _residual(graph: _Graph, layer: Residual, x: str, at: str) -> str:
+    shape = graph.shape
+    body = graph.run(layer.body, x, f"{at}.body.")
+    out, graph.shape = graph.shape, shape
+    shortcut = graph.run(layer.shortcut, x, f"{at}.shortcut.")
+    graph.shape = out
+    return graph.node("Add", [body, shortcut], at)
+
+
+RULES: dict[type[nn.Module], Callable[[_Graph, Any, str, str], str]] = {
+    Normalize: _normalize,
+    nn.Conv2d: _conv,
+    nn.Linear: _linear,
+    nn.ReLU: _relu,
+    nn.Flatten: _flatten,
+    nn.BatchNorm1d: _batch_norm,
+    nn.BatchNorm2d: _batch_norm,
+    nn.AvgPool2d: _pool,
+    Residual: _residual,
+}
