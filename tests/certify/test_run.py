@@ -13,6 +13,7 @@ from torch import nn
 from maar.certify.display import Display
 from maar.certify.run import make_plan, run
 from maar.certify.workers import default_workers
+from maar.data import load
 from maar.errors import RunError, UsageError
 
 INDICES = list(range(0, 1000, 40))
@@ -210,3 +211,14 @@ def test_nan_weights_give_no_verdict(two_pixels, tiny_data, tmp_path):
 def test_few_images_are_not_worth_many_processes():
     assert default_workers(0) == default_workers(39) == 1
     assert 1 <= default_workers(10_000) <= (os.cpu_count() or 1)
+
+
+def test_validation_images_are_another_subject(trained, mnist_mini):
+    data = load("mnist_mini", valid=50)
+    plan = make_plan(trained, data, 0.04, limit=3, split="valid")
+    assert plan.tally().of == 50
+    assert plan.key != make_plan(trained, data, 0.04, limit=3).key
+    other = make_plan(trained, load("mnist_mini", valid=60), 0.04, limit=3, split="valid")
+    assert plan.key != other.key
+    with pytest.raises(UsageError, match="has no valid images"):
+        make_plan(trained, mnist_mini, 0.04, split="valid")

@@ -1,4 +1,4 @@
-"""Certify the test images of a data set: check everything first, then settle what is not yet.
+"""Certify the images of a data set: check everything first, then settle what is not yet.
 
 plan = make_plan(net, load("mnist"), eps=0.1, limit=100)
 tally = run(plan, "certs/mine")
@@ -42,6 +42,7 @@ class Plan:
     eps: Eps
     name: str
     """Of the network, for people."""
+    split: str = "test"
 
     @property
     def key(self) -> str:
@@ -50,7 +51,7 @@ class Plan:
 
     def tally(self) -> Tally:
         """An empty count."""
-        return Tally(len(self.indices), self.data.size("test"), self.task.cascade.names)
+        return Tally(len(self.indices), self.data.size(self.split), self.task.cascade.names)
 
 
 def make_plan(
@@ -62,30 +63,32 @@ def make_plan(
     limit: int | None = None,
     indices: Sequence[int] | None = None,
     name: str = "",
+    split: str = "test",
 ) -> Plan:
-    """Check the request. `limit` takes the first test images, `indices` those; else all."""
+    """Check the request. `limit` takes the first images of the split, `indices` those; else all."""
     eps = eps if isinstance(eps, Eps) else Eps(eps)
     cascade = Cascade.named(verifiers)
-    chosen = _choose(data, limit, indices)
+    chosen = _choose(data, split, limit, indices)
     try:
         network = Network(net, data.shape)
     except LayerError as error:
         raise UsageError(f"the network does not take images of {data.name}: {error}") from None
-    for index, label in zip(chosen, data.labels("test", chosen).tolist(), strict=True):
+    for index, label in zip(chosen, data.labels(split, chosen).tolist(), strict=True):
         if not 0 <= label < network.classes:
             raise UsageError(
-                f"test image {index} of {data.name} has label {label} (accepted: 0 to "
+                f"{split} image {index} of {data.name} has label {label} (accepted: 0 to "
                 f"{network.classes - 1}, as the network has {network.classes} outputs)"
             )
     subject = {
         "weights": network.hash,
         "data": data.sha256,
-        "split": "test",
+        # Which images are for validation depends on how many were asked for.
+        "split": split if split == "test" else f"{split} {data.size(split)}",
         "eps": float(eps),
         "verifiers": [repr(verifier) for verifier in cascade.verifiers],
     }
     task = Task(network.net, data.shape, float(eps), cascade)
-    return Plan(task, data, chosen, subject, eps, name)
+    return Plan(task, data, chosen, subject, eps, name, split)
 
 
 def run(
@@ -121,8 +124,8 @@ def run(
 def _settle(
     plan: Plan, todo: list[int], store: Store, tally: Tally, workers: int, display: Display
 ) -> None:
-    pixels = plan.data.images("test", todo).numpy() if todo else []
-    labels = plan.data.labels("test", todo).tolist() if todo else []
+    pixels = plan.data.images(plan.split, todo).numpy() if todo else []
+    labels = plan.data.labels(plan.split, todo).tolist() if todo else []
     jobs = [Job(*job) for job in zip(todo, pixels, labels, strict=True)]
     with contextlib.closing(settle_all(plan.task, jobs, workers)) as results:
         for job, settled in results:
@@ -148,17 +151,19 @@ def _header(plan: Plan) -> dict[str, object]:
     return {
         "network": plan.name,
         "data": plan.data.name,
-        "split": "test",
+        "split": plan.split,
         "eps": float(plan.eps),
         "key": plan.key,
         "weights": plan.subject["weights"],
     }
 
 
-def _choose(data: DataSet, limit: int | None, indices: Sequence[int] | None) -> list[int]:
-    there = data.size("test")
+def _choose(
+    data: DataSet, split: str, limit: int | None, indices: Sequence[int] | None
+) -> list[int]:
+    there = data.size(split)
     if not there:
-        raise UsageError(f"data set {data.name} has no test images")
+        raise UsageError(f"data set {data.name} has no {split} images")
     if limit is not None and indices is not None:
         raise UsageError("limit and indices exclude each other: give one of them")
     if limit is not None and limit < 1:
@@ -166,10 +171,10 @@ def _choose(data: DataSet, limit: int | None, indices: Sequence[int] | None) -> 
     if indices is None:
         return list(range(there if limit is None else min(limit, there)))
     if not indices:
-        raise UsageError("indices is empty (accepted: one or more indices of test images)")
+        raise UsageError("indices is empty (accepted: one or more indices of images)")
     for index in indices:
         if not 0 <= index < there:
             raise UsageError(
-                f"index {index} is not a test image of {data.name} (accepted: 0 to {there - 1})"
+                f"index {index} is not a {split} image of {data.name} (accepted: 0 to {there - 1})"
             )
     return list(dict.fromkeys(indices))

@@ -7,21 +7,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import tyro
 
 from maar.certify import CASCADE
 from maar.cli.parse import parse
-from maar.eps import Eps
+from maar.cli.subject import subject as read_subject
 from maar.errors import RunError, UsageError
 from maar.files import write_text
 
-if TYPE_CHECKING:
-    from torch import nn
-
 PerChannel = tuple[float, ...] | None
 
+END = "(default: model)"
 OF_RUN = "(default: that of the run)"
 ALL = "(default: all)"
 FOLDER = "(default: RUN/certify/eps-EPS-KEY, or certs/FILE/eps-EPS-KEY)"
@@ -38,14 +36,20 @@ class Certify:
 
     network: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN|FILE.onnx")]
     """The folder of a run, or an ONNX file."""
+    weights: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=END)] = None
+    """Which of a run's weights: model (its end), stage-1-last, stage-1-best, ..."""
     data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=OF_RUN)] = None
     """Data set: see `maar data list`; your own: npz:PATH or folder:PATH."""
     eps: Annotated[str | None, tyro.conf.arg(metavar="EPS", help_behavior_hint=OF_RUN)] = None
     """L-infinity radius on pixels in [0, 1], such as 0.1 or 2/255."""
     limit: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=ALL)] = None
-    """Only the first N test images."""
+    """Only the first N images."""
     indices: Annotated[str | None, tyro.conf.arg(metavar="I,J,...", help_behavior_hint=ALL)] = None
-    """Only these test images, counted from 0, separated by commas."""
+    """Only these images, counted from 0, separated by commas."""
+    split: Literal["test", "valid"] = "test"
+    """The test images, or those that the run kept for validation: tune on the latter."""
+    weights: Annotated[str, tyro.conf.arg(metavar="NAME")] = "model"
+    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best."""
     verifiers: Annotated[
         str | None,
         tyro.conf.arg(metavar="A,B,...", help_behavior_hint=f"(default: {', '.join(CASCADE)})"),
@@ -65,27 +69,17 @@ class Certify:
     """Processes, one thread each."""
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What the positional argument names."""
-
-    net: nn.Sequential
-    name: str
-    data: str
-    eps: Eps
-    folder: Path
-    """Where results go if nothing else is said."""
-    is_own: bool
-    """Whether data and eps are those that a run was trained with."""
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code; 1 if some image ended in an error."""
     args = parse(Certify, "maar certify", argv)
     if args.workers is not None and args.workers < 1:
         raise UsageError(f"--workers {args.workers} (accepted: 1 or more)")
     indices = None if args.indices is None else _numbers(args.indices)
-    subject = _onnx(args) if args.network.lower().endswith(".onnx") else _run(args)
+    subject = read_subject(
+        args.network, args.data, args.eps, weights=args.weights, mean=args.mean, std=args.std
+    )
+    is_run = Path(args.network).is_dir()
+    folder = subject.folder / "certify" if is_run else subject.folder
 
     from maar.certify.display import make_display
     from maar.certify.run import make_plan, run
@@ -93,56 +87,26 @@ def main(argv: Sequence[str]) -> int:
 
     plan = make_plan(
         subject.net,
-        load(subject.data),
+        load(subject.data, valid=subject.valid if args.split == "valid" else 0),
         subject.eps,
         verifiers=CASCADE if args.verifiers is None else _words(args.verifiers),
         limit=args.limit,
         indices=indices,
         name=subject.name,
+        split=args.split,
     )
-    out = args.out or subject.folder / f"eps-{float(subject.eps):.4g}-{plan.key[:8]}"
+    out = args.out or folder / f"eps-{float(subject.eps):.4g}-{plan.key[:8]}"
     try:
         tally = run(plan, out, workers=args.workers, display=make_display())
     except KeyboardInterrupt:
         print(f"maar: interrupted; the same command continues {out}", file=sys.stderr)
         return 130
     if subject.is_own:
-        _tell_the_run(subject.folder / "summary.json", out / "summary.json")
+        _tell_the_run(folder / "summary.json", out / "summary.json")
     print(f"verdicts in {out}")
     if failed := tally.counts["error"]:
         raise RunError(f"{failed} of {tally.images} images failed, such as {tally.last_error}")
     return 0
-
-
-def _onnx(args: Certify) -> Subject:
-    for flag in ("data", "eps"):
-        if getattr(args, flag) is None:
-            raise UsageError(f"--{flag} is needed: an ONNX file does not say it")
-    assert args.data is not None
-    assert args.eps is not None
-    eps = Eps(args.eps)
-    from maar.exchange.onnx_in import read_onnx
-
-    path = Path(args.network)
-    net = read_onnx(path, mean=args.mean, std=args.std)
-    return Subject(net, path.name, args.data, eps, Path("certs") / path.stem, is_own=False)
-
-
-def _run(args: Certify) -> Subject:
-    path = Path(args.network)
-    if not path.is_dir():
-        raise UsageError(
-            f"{args.network!r} is neither the folder of a run nor a FILE.onnx that is there"
-        )
-    if args.mean is not None or args.std is not None:
-        raise UsageError("--mean and --std are for ONNX files: a run's network has them inside")
-    eps = None if args.eps is None else Eps(args.eps)
-    from maar.train.run import load_network
-
-    net, config = load_network(path)
-    data, eps = args.data or config.data, config.eps if eps is None else eps
-    is_own = data == config.data and eps == config.eps
-    return Subject(net, path.resolve().name, data, eps, path / "certify", is_own)
 
 
 def _tell_the_run(known: Path, new: Path) -> None:
