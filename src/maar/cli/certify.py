@@ -19,7 +19,6 @@ from maar.files import write_text
 
 PerChannel = tuple[float, ...] | None
 
-END = "(default: model)"
 OF_RUN = "(default: that of the run)"
 ALL = "(default: all)"
 FOLDER = "(default: RUN/certify/eps-EPS-KEY, or certs/FILE/eps-EPS-KEY)"
@@ -36,8 +35,6 @@ class Certify:
 
     network: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN|FILE.onnx")]
     """The folder of a run, or an ONNX file."""
-    weights: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=END)] = None
-    """Which of a run's weights: model (its end), stage-1-last, stage-1-best, ..."""
     data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=OF_RUN)] = None
     """Data set: see `maar data list`; your own: npz:PATH or folder:PATH."""
     eps: Annotated[str | None, tyro.conf.arg(metavar="EPS", help_behavior_hint=OF_RUN)] = None
@@ -78,8 +75,7 @@ def main(argv: Sequence[str]) -> int:
     subject = read_subject(
         args.network, args.data, args.eps, weights=args.weights, mean=args.mean, std=args.std
     )
-    is_run = Path(args.network).is_dir()
-    folder = subject.folder / "certify" if is_run else subject.folder
+    folder = subject.folder / "certify" if subject.is_run else subject.folder
 
     from maar.certify.display import make_display
     from maar.certify.run import make_plan, run
@@ -101,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print(f"maar: interrupted; the same command continues {out}", file=sys.stderr)
         return 130
-    if subject.is_own:
+    if subject.is_own and args.split == "test":
         _tell_the_run(folder / "summary.json", out / "summary.json")
     print(f"verdicts in {out}")
     if failed := tally.counts["error"]:
