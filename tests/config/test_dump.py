@@ -70,6 +70,7 @@ OTHER = {  # a value unlike the default for every setting
     ("seed",): 9,
     ("threads",): 3,
     ("device",): "cpu",
+    ("devices",): 2,
     ("method", "ramp"): 2.0,
     ("method", "attack", "steps"): 99,
     ("method", "attack", "restarts"): 2,
@@ -86,11 +87,18 @@ OTHER = {  # a value unlike the default for every setting
     ("train", "lr_schedule"): "steps",
     ("train", "lr_decay"): 0.9,
     ("train", "lr_decay_epochs"): (3,),
+    ("train", "lr_decay_from"): 3,
+    ("train", "lr_decay_every"): 3,
     ("train", "momentum"): 0.1,
     ("train", "weight_decay"): 0.1,
     ("train", "clip"): 9.0,
+    ("train", "average"): "ema",
+    ("train", "ema_decay"): 0.5,
+    ("train", "average_from"): 3,
+    ("train", "precision"): "bf16",
     ("train", "augment"): "none",
     ("train", "checkpoint_every"): 9,
+    ("train", "checkpoint_minutes"): 9.0,
 }
 
 

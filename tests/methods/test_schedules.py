@@ -2,7 +2,7 @@
 
 import pytest
 
-from maar.methods.schedules import Constant, OneCycle, Ramp, Steps
+from maar.methods.schedules import Constant, Halving, OneCycle, Ramp, Steps
 
 
 def test_constant():
@@ -18,6 +18,12 @@ def test_ramp():
 def test_steps():
     steps = Steps(1.0, 0.5, (2.0, 3.0))
     assert [steps(t) for t in (0.0, 1.99, 2.0, 2.5, 3.0, 50.0)] == [1, 1, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_halving_counts_from_its_beginning():
+    halving = Halving(1.0, 0.5, begin=60.0, every=10.0)
+    times = (0.0, 59.9, 60.0, 69.9, 70.0, 79.9, 80.0, 105.0)
+    assert [halving(t) for t in times] == [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.0625]
 
 
 def test_one_cycle_rises_to_its_peak_and_falls_to_nearly_nothing():

@@ -24,27 +24,43 @@ class TrainConfig(Settings):
     """adam, or sgd with momentum"""
     lr: AboveZero = 1e-3
     """learning rate at its highest"""
-    lr_schedule: Literal["constant", "steps", "one_cycle"] = "one_cycle"
-    """how the learning rate runs within a stage; steps: times lr_decay at lr_decay_epochs"""
+    lr_schedule: Literal["constant", "steps", "halving", "one_cycle"] = "one_cycle"
+    """how the learning rate runs within a stage; steps: times lr_decay at lr_decay_epochs; halving
+    (the paper's): times lr_decay every lr_decay_every epochs, counted from lr_decay_from"""
     lr_decay: AboveZero = 0.2
-    """factor on the learning rate at each of lr_decay_epochs (lr_schedule = steps)"""
+    """factor on the learning rate each time it falls (lr_schedule = steps, halving)"""
     lr_decay_epochs: tuple[Positive, ...] = ()
     """epochs of a stage at which the learning rate falls (lr_schedule = steps)"""
+    lr_decay_from: Count = 0
+    """epochs of a stage before the count to the first fall begins (lr_schedule = halving)"""
+    lr_decay_every: Positive = 10
+    """epochs from one fall of the learning rate to the next (lr_schedule = halving)"""
     momentum: Annotated[float, Range(low=0, high=1)] = 0.9
     """of sgd"""
     weight_decay: NonNegative = 0.0
     """L2 penalty, as the optimiser applies it"""
     clip: NonNegative = 0.0
     """largest L2 norm of the gradient; 0: no limit"""
+    average: Literal["none", "ema", "swa"] = "none"
+    """judge and save an average of the weights; ema: exponential, over the steps; swa: plain, over
+    the ends of the epochs"""
+    ema_decay: Annotated[float, Range(low=0, high=1)] = 0.999
+    """share of the old average in the new one at each step (average = ema)"""
+    average_from: Count = 0
+    """epochs of a stage before the average begins (average = ema, swa)"""
+    precision: Literal["32", "bf16", "16"] = "32"
+    """arithmetic of the loss; the weights are float32 in any case; 16: on a GPU only"""
     augment: Annotated[str, Check(check_augment)] = "auto"
     """random changes to the images: none, crop_flip; auto: what is customary for the data set"""
     checkpoint_every: Positive = 1
-    """epochs between checkpoints; a stopped run repeats at most these"""
+    """epochs between checkpoints"""
+    checkpoint_minutes: AboveZero = 10.0
+    """a checkpoint also in the middle of an epoch, if the last one is this old"""
 
 
 @dataclass(frozen=True)
 class Config(Settings):
-    """Everything that determines a run, and three things (name, threads, device) that do not."""
+    """Everything that determines a run, and where it runs (name, threads, device, devices)."""
 
     name: Annotated[str, Check(check_name)] = ""
     """folder of the run below runs/; default: CONFIG's name, plus the hash if flags changed it"""
@@ -59,9 +75,11 @@ class Config(Settings):
     seed: Count = 0
     """of the weights, the order of the images, the attacks' starts"""
     threads: Annotated[int, Range(low=0, high=1024)] = 0
-    """CPU threads; 0: one per physical core"""
+    """CPU threads of each process; 0: one per physical core, divided among the processes"""
     device: Annotated[str, Check(check_device)] = "auto"
     """cpu, cuda, cuda:1, ...; auto: cuda where there is one"""
+    devices: Positive = 1
+    """processes that share each batch: one per GPU, or so many on the CPU (needs maar[parallel])"""
     method: Method = field(default_factory=lambda: METHODS["standard"]())
     """see `maar methods`"""
     train: TrainConfig = field(default_factory=TrainConfig)

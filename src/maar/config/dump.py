@@ -12,9 +12,16 @@ from maar.config.config import Config
 from maar.eps import Eps
 from maar.methods.base import Method
 
-# Where and how often a run is computed and saved, not what is computed. (Threads and device can
+# Where and how often a run is computed and saved, not what is computed. (Threads and devices can
 # change the last bits of a float; `env.json` has them, the experiment is the same.)
-NOT_HASHED = (("name",), ("threads",), ("device",), ("train", "checkpoint_every"))
+NOT_HASHED = (
+    ("name",),
+    ("threads",),
+    ("device",),
+    ("devices",),
+    ("train", "checkpoint_every"),
+    ("train", "checkpoint_minutes"),
+)
 
 
 def to_table(settings: Any) -> dict[str, Any]:

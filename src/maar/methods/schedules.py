@@ -51,6 +51,23 @@ class Steps:
 
 
 @dataclass(frozen=True)
+class Halving:
+    """`value`, multiplied by `factor` every `every` epochs, counted from epoch `begin`.
+
+    The paper's "after the initial 60 epochs we multiply the learning rate by 0.5 every 10 epochs":
+    the first fall is at epoch 70, as in COLT's public code.
+    """
+
+    value: float
+    factor: float
+    begin: float
+    every: float
+
+    def __call__(self, t: float) -> float:
+        return self.value * self.factor ** max(0, math.floor((t - self.begin) / self.every))
+
+
+@dataclass(frozen=True)
 class OneCycle:
     """Up to `peak` over the first three tenths, down to nearly nothing at the end, along cosines.
 

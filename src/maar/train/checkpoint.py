@@ -2,13 +2,14 @@
 
 A checkpoint is `NUMBER.safetensors` and then `NUMBER.json`, which has the hash of the former: it
 exists as soon as the JSON does, and a file that was cut or changed is found out. NUMBER is the
-epochs done. The last two are kept.
+epochs done, and `EPOCHS+STEPS` in the middle of an epoch. The last two are kept.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from maar.errors import RunError
 from maar.files import write_bytes, write_text
 
 KEEP = 2
+Parts = dict[str, dict[str, Tensor]]
+"""Tensors by part (net, optimizer, average) and name."""
 
 
 @dataclass(frozen=True)
@@ -38,32 +41,46 @@ class Position:
     data_sha256: str
     best_score: float | None
     """The highest validation score of the current stage."""
+    progress: dict[str, Any]
+    """Of the epoch in hand, as `Progress.to_json` gives it."""
+
+    @property
+    def name(self) -> str:
+        """Of the checkpoint's files; later ones sort behind earlier ones."""
+        within = self.progress["steps"]
+        return f"{self.epochs:06d}" + (f"+{within:06d}" if within else "")
+
+    def __str__(self) -> str:
+        within = self.progress["steps"]
+        return f"epoch {self.epochs}" + (f" and {within} steps" if within else "")
 
 
-def save(
-    folder: Path, position: Position, net: nn.Module, optimizer_state: dict[str, Tensor]
-) -> None:
+def save(folder: Path, position: Position, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
     """Write a checkpoint and drop all but the last `KEEP`."""
-    tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
-    tensors |= {f"optimizer.{name}": value for name, value in optimizer_state.items()}
-    content = to_bytes(tensors)
-    name = f"{position.epochs:06d}"
+    content = to_bytes(
+        {
+            f"{part}.{name}": value
+            for part, tensors in parts.items()
+            for name, value in tensors.items()
+        }
+    )
+    name = position.name
     write_bytes(folder / f"{name}.safetensors", content)
     record = {**asdict(position), "tensors_sha256": hashlib.sha256(content).hexdigest()}
     record["check"] = _check(record)
     write_text(folder / f"{name}.json", json.dumps(record, indent=1) + "\n")
-    for old in sorted(folder.glob("[0-9]*.json"))[:-KEEP]:
+    for old in numbers(folder)[KEEP:]:
         old.unlink(missing_ok=True)
         old.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
 def numbers(folder: Path) -> list[Path]:
     """The checkpoints' JSON files, newest first."""
-    return sorted(folder.glob("[0-9]*.json"), reverse=True)
+    return sorted(folder.glob("[0-9]*.json"), key=lambda path: path.stem, reverse=True)
 
 
-def load(path: Path) -> tuple[Position, dict[str, Tensor], dict[str, Tensor]]:
-    """(position, weights, optimiser state) of one checkpoint; any damage is a `RunError`."""
+def load(path: Path) -> tuple[Position, Parts]:
+    """Position and tensors of one checkpoint; any damage is a `RunError`."""
     try:
         record = json.loads(path.read_text())
         if record.pop("check") != _check(record):
@@ -79,8 +96,11 @@ def load(path: Path) -> tuple[Position, dict[str, Tensor], dict[str, Tensor]]:
         raise RunError(f"{tensors_path} cannot be read ({error.strerror})") from None
     if hashlib.sha256(content).hexdigest() != wanted:
         raise RunError(f"{tensors_path} is cut or damaged (its hash is not the recorded one)")
-    tensors = load_tensors(content)
-    return position, _part(tensors, "net."), _part(tensors, "optimizer.")
+    parts: Parts = {}
+    for key, value in load_tensors(content).items():
+        part, _, name = key.partition(".")
+        parts.setdefault(part, {})[name] = value
+    return position, parts
 
 
 def save_weights(path: Path, net: nn.Module, facts: dict[str, str]) -> None:
@@ -116,10 +136,6 @@ def copy_into(net: nn.Module, weights: dict[str, Tensor], where: str) -> None:
     with torch.no_grad():
         for name, value in own.items():
             value.copy_(weights[name])
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def _check(record: dict[str, Any]) -> str:

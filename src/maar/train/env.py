@@ -40,7 +40,7 @@ def resolve_threads(threads: int) -> int:
     return max(1, min(torch.get_num_threads(), allowed or 1))
 
 
-def environment(seed: int, threads: int, device: torch.device) -> dict[str, Any]:
+def environment(seed: int, threads: int, device: torch.device, devices: int) -> dict[str, Any]:
     """The facts for env.json."""
     return {
         "maar": maar.__version__,
@@ -51,6 +51,7 @@ def environment(seed: int, threads: int, device: torch.device) -> dict[str, Any]
         "seed": seed,
         "threads": threads,
         "device": str(device),
+        "devices": devices,
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "cpu": cpu_model(),
         "platform": platform.platform(),

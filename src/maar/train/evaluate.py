@@ -7,13 +7,19 @@ from torch import nn
 from maar.config import Config
 from maar.data import DataSet
 from maar.methods.base import Batch, Stage
+from maar.train.parallel import Workers
 from maar.train.seeds import generator
 
 BATCH = 500
 
 
 def evaluate(
-    config: Config, net: nn.Sequential, data: DataSet, split: str, stage: Stage
+    config: Config,
+    net: nn.Sequential,
+    data: DataSet,
+    split: str,
+    stage: Stage,
+    workers: Workers | None = None,
 ) -> dict[str, float]:
     """Mean over the images of each result of `method.judge`, the network in evaluation mode.
 
@@ -23,7 +29,8 @@ def evaluate(
     net.eval()
     sums: dict[str, float] = {}
     size = data.size(split)
-    for start in range(0, size, BATCH):
+    rank, count = (workers.rank, workers.count) if workers else (0, 1)
+    for start in range(rank * BATCH, size, count * BATCH):  # several processes take turns
         part = slice(start, start + BATCH)
         batch = Batch(
             net=net,
@@ -37,4 +44,5 @@ def evaluate(
             sums[name] = sums.get(name, 0.0) + float(good.double().sum())
     for module, training in zip(net.modules(), was_training, strict=True):
         module.training = training
+    sums = workers.sum(sums) if workers else sums
     return {name: total / size for name, total in sums.items()}

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from maar.config import TrainConfig
 from maar.methods.base import Stage
-from maar.methods.schedules import Constant, OneCycle, Schedule, Steps
+from maar.methods.schedules import Constant, Halving, OneCycle, Schedule, Steps
 
 
 def make_optimizer(train: TrainConfig, weights: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """A fresh optimiser; the trainer sets its learning rate before every step."""
+    """A fresh optimiser; its learning rate is set before every step."""
     if train.optimizer == "adam":
         return torch.optim.Adam(weights, lr=train.lr, weight_decay=train.weight_decay)
     return torch.optim.SGD(
@@ -28,25 +28,76 @@ def lr_schedule(train: TrainConfig, stage: Stage) -> Schedule:
         return OneCycle(lr, stage.epochs)
     if train.lr_schedule == "steps":
         return Steps(lr, train.lr_decay, tuple(map(float, train.lr_decay_epochs)))
+    if train.lr_schedule == "halving":
+        return Halving(lr, train.lr_decay, train.lr_decay_from, train.lr_decay_every)
     return Constant(lr)
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Moments and step counts as `<parameter>.<name>`; everything else follows from the config."""
-    state = optimizer.state_dict()["state"]
-    return {
-        f"{index}.{name}": value
-        for index, values in state.items()
-        for name, value in values.items()
-        if isinstance(value, Tensor)
-    }
+class Descent:
+    """The optimiser of one stage, and what stands between a loss and the step.
+
+    float16 has so small a range that gradients vanish in it: there the loss is scaled up before
+    the backward pass and the gradients down after it. In any other precision the scaler is idle.
+    """
+
+    def __init__(self, train: TrainConfig, net: nn.Module, device: torch.device) -> None:
+        self.clip = train.clip
+        self.weights = [weight for weight in net.parameters() if weight.requires_grad]
+        self.optimizer = make_optimizer(train, self.weights)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=train.precision == "16")
+
+    def backward(self, total: Tensor) -> list[Tensor]:
+        """The gradients of all weights, zeros where the loss does not depend on one."""
+        self.optimizer.zero_grad()
+        self.scaler.scale(total).backward()
+        for weight in self.weights:
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+        return [weight.grad for weight in self.weights if weight.grad is not None]
+
+    def step(self, lr: float) -> None:
+        """Move the weights along the gradients that they have now."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        if self.clip:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.weights, self.clip)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Moments and step counts as `<weight>.<name>`; everything else follows from the config."""
+        state = self.optimizer.state_dict()["state"]
+        found = {
+            f"{index}.{name}": value
+            for index, values in state.items()
+            for name, value in values.items()
+            if isinstance(value, Tensor)
+        }
+        for name, value in self.scaler.state_dict().items():
+            found[f"scaler.{name}"] = torch.tensor(value, dtype=torch.float64)
+        return found
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Put back what `tensors` gave."""
+        state: dict[int, dict[str, Tensor]] = {}
+        scaler: dict[str, float] = {}
+        for key, value in tensors.items():
+            index, _, name = key.partition(".")
+            if index == "scaler":
+                scaler[name] = int(value) if name in WHOLE else float(value)
+                continue
+            weight = self.weights[int(index)]
+            if value.shape == weight.shape:
+                # In the weight's own memory layout, as a fresh optimiser makes it: another one
+                # gives other rounding.
+                value = torch.empty_like(weight).copy_(value)
+            state.setdefault(int(index), {})[name] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        if scaler:
+            self.scaler.load_state_dict(scaler)
 
 
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        index, _, name = key.partition(".")
-        state.setdefault(int(index), {})[name] = value.clone()
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+# The scaler counts steps.
+WHOLE = ("growth_interval", "_growth_tracker")

@@ -23,18 +23,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
 
 import maar
 from maar.errors import RunError, UsageError
 from maar.files import locked, write_bytes, write_text
 from maar.train import checkpoint
-from maar.train.checkpoint import Position
+from maar.train.checkpoint import Parts, Position
 from maar.train.status import LOCK, is_run, status
 
 if TYPE_CHECKING:
     from maar.config import Config
     from maar.data import Info
+    from maar.train.parallel import Workers
 
 
 class Run:
@@ -64,7 +65,7 @@ class Run:
             first = json.loads((self.path / "env.json").read_text())
         changes = [
             f"{key} {first[key]} -> {environment[key]}"
-            for key in ("maar", "torch", "threads", "device", "cpu")
+            for key in ("maar", "torch", "threads", "device", "devices", "cpu")
             if key in first and first[key] != environment[key]
         ]
         if first:
@@ -91,7 +92,11 @@ class Run:
             os.fsync(file.fileno())
             return file.tell()
 
-    def restore(self) -> tuple[Position, dict[str, Tensor], dict[str, Tensor], list[str]] | None:
+    def save_checkpoint(self, position: Position, parts: Parts) -> None:
+        """Write where the run stands."""
+        checkpoint.save(self.checkpoints, position, parts)
+
+    def restore(self) -> tuple[Position, Parts, list[str]] | None:
         """The newest checkpoint that is whole, and what was wrong with newer ones; None if none.
 
         metrics.jsonl is cut back to that point: later lines will be written again, the same.
@@ -99,12 +104,12 @@ class Run:
         problems: list[str] = []
         for path in checkpoint.numbers(self.checkpoints):
             try:
-                position, weights, optimizer_state = checkpoint.load(path)
+                position, parts = checkpoint.load(path)
                 self._cut_metrics(position.metrics_bytes)
             except RunError as error:
                 problems.append(str(error))
                 continue
-            return position, weights, optimizer_state, problems
+            return position, parts, problems
         if problems:
             raise RunError(
                 f"{problems[0]}, and there is no older checkpoint to go back to; "
@@ -146,6 +151,25 @@ class Run:
         write_text(self.path / "result.json", json.dumps(result, indent=1) + "\n")
 
 
+class Bystander(Run):
+    """The run of a process that leaves every file to the first one."""
+
+    def begin(self, environment: dict[str, Any]) -> list[str]:
+        return []
+
+    def log(self, line: str) -> None:
+        pass
+
+    def add_metrics(self, record: dict[str, Any]) -> int:
+        return 0
+
+    def save_checkpoint(self, position: Position, parts: Parts) -> None:
+        pass
+
+    def save_weights(self, name: str, net: nn.Module, info: Info) -> Path:
+        return _weights_path(self.path, name)
+
+
 def refuse_existing(path: Path, *, resume: bool) -> None:
     """Never overwrite: a folder that is a run needs `resume`, any other must be empty."""
     if is_run(path):
@@ -181,6 +205,16 @@ def open_run(path: Path, config: Config, *, resume: bool) -> Iterator[Run]:
                 shutil.rmtree(path, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def open_run_together(
+    path: Path, config: Config, *, resume: bool, workers: Workers
+) -> Iterator[Run]:
+    """`open_run` by the first process; the others get a `Bystander`."""
+    with contextlib.ExitStack() as stack:
+        run = workers.first_does(lambda: stack.enter_context(open_run(path, config, resume=resume)))
+        yield run if workers.is_first else Bystander(run.path, run.config, resumed=run.resumed)
+
+
 def _continued(path: Path, wanted: Config) -> Config:
     """The stored configuration, with what may change between sessions taken from the new one."""
     from maar.config import differing, load
@@ -196,7 +230,12 @@ def _continued(path: Path, wanted: Config) -> Config:
         stored,
         threads=wanted.threads or stored.threads,
         device=stored.device if wanted.device == "auto" else wanted.device,
-        train=dataclasses.replace(stored.train, checkpoint_every=wanted.train.checkpoint_every),
+        devices=wanted.devices,
+        train=dataclasses.replace(
+            stored.train,
+            checkpoint_every=wanted.train.checkpoint_every,
+            checkpoint_minutes=wanted.train.checkpoint_minutes,
+        ),
     )
 
 

@@ -1,8 +1,8 @@
 """The training loop, for every method alike.
 
 Everything random and everything scheduled is a pure function of the seed and the global step, and
-a checkpoint holds the weights and the optimiser. So a run that was killed anywhere and resumed
-ends with the same bits as one that was not (CPU, same number of threads).
+a checkpoint holds the weights, their average and the optimiser. So a run that was killed anywhere
+and resumed ends with the same bits as one that was not (CPU, same number of threads).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from maar.config import Config, config_hash
 from maar.data import load as load_data
@@ -25,14 +26,17 @@ from maar.files import sha256_file
 from maar.methods.base import Batch
 from maar.networks import make
 from maar.train import checkpoint
-from maar.train.checkpoint import Position
+from maar.train.averaging import Average
+from maar.train.checkpoint import Parts, Position
 from maar.train.display import Display, epoch_line
-from maar.train.env import environment, resolve_device, resolve_threads
+from maar.train.env import environment, resolve_threads
 from maar.train.evaluate import evaluate
-from maar.train.metrics import Means
-from maar.train.optim import lr_schedule, make_optimizer, optimizer_tensors, restore_optimizer
+from maar.train.optim import Descent, lr_schedule
+from maar.train.parallel import Workers, connect
 from maar.train.plan import Epoch, Plan
-from maar.train.run import Run, open_run
+from maar.train.precision import autocast, check_precision
+from maar.train.progress import Progress
+from maar.train.run import Run, open_run_together
 from maar.train.seeds import derive, generator
 from maar.train.status import status
 
@@ -47,10 +51,15 @@ def train(
     display = display or Display()
     threads_before = torch.get_num_threads()
     try:
-        with open_run(Path(path), config, resume=resume) as run:
-            if run.resumed and (result := status(run.path).result):
+        with (
+            connect(config) as workers,
+            open_run_together(Path(path), config, resume=resume, workers=workers) as run,
+        ):
+            result = workers.first_does(lambda: status(run.path).result if run.resumed else {})
+            if result:
                 return result
-            return Trainer(run, display).train()
+            shown = display if workers.is_first else Display()
+            return workers.all_do(lambda: Trainer(run, shown, workers)).train()
     finally:
         display.close()
         torch.set_num_threads(threads_before)
@@ -59,26 +68,39 @@ def train(
 class Trainer:
     """One run in progress. It knows stages, batches and named loss terms, but no method."""
 
-    def __init__(self, run: Run, display: Display) -> None:
-        device = resolve_device(run.config.device)
+    def __init__(self, run: Run, display: Display, workers: Workers) -> None:
+        self.device, self.workers = workers.device, workers
         threads = resolve_threads(run.config.threads)
         torch.set_num_threads(threads)
-        run.config = dataclasses.replace(run.config, threads=threads, device=str(device))
+        run.config = dataclasses.replace(
+            run.config,
+            threads=threads,
+            device=self.device.type if workers.count > 1 else str(self.device),
+        )
         self.run, self.config, self.display = run, run.config, display
         self.method, self.seed = self.config.method, self.config.seed
-        self.data = load_data(self.config.data, valid=self.config.valid).to(device)
+        self.slow = check_precision(self.config.train.precision, self.device)
+        self.data = load_data(self.config.data, valid=self.config.valid).to(self.device)
         chosen = self.config.train.augment
         self.augment = AUGMENTS[self.data.info.augment if chosen == "auto" else chosen]
-        self.net = self._fresh_network(device)
+        self.net = self._fresh_network()
         self.plan = self._plan()
-        self.optimizer: torch.optim.Optimizer | None = None
+        averaging = self.config.train.average != "none"
+        self.average = Average(self.config.train, self.net) if averaging else None
+        self.descent: Descent | None = None
+        self.restored: Parts = {}
+        self.progress = Progress()
         self.memo: dict[str, Any] = {}
         self.best_score: float | None = None
-        changes = run.begin(environment(self.seed, threads, device))
-        if changes:
-            self._warn(f"{', '.join(changes)}: the last bits may differ from an unbroken run")
+        self.metrics_bytes = 0
+        self.saved = time.monotonic()
 
-    def _fresh_network(self, device: torch.device) -> nn.Sequential:
+    @property
+    def judged(self) -> nn.Sequential:
+        """The network that is validated, tested and saved."""
+        return self.average.net if self.average else self.net
+
+    def _fresh_network(self) -> nn.Sequential:
         info = self.data.info
         net = make(
             self.run.network,
@@ -89,151 +111,203 @@ class Trainer:
             seed=derive(self.seed, "network"),
         )
         self.method.initialise(net, generator(self.seed, "initialise"))
-        return net.to(device)
+        # Convolutions are faster with the channels innermost. Files hold the usual order.
+        convolves = any(isinstance(module, nn.Conv2d) for module in net.modules())
+        self.layout = torch.channels_last if convolves else torch.contiguous_format
+        return net.to(self.device, memory_format=self.layout)  # pyright: ignore[reportCallIssue]
 
     def _plan(self) -> Plan:
-        size, batch = self.data.size("train"), self.config.train.batch
-        if size < batch:
-            raise UsageError(f"batch = {batch} is more than the {size} training images")
-        stages = self.method.stages(self.net, self.config.eps, self.config.train)
-        return Plan(stages, steps_per_epoch=size // batch)
+        size, train = self.data.size("train"), self.config.train
+        if size < train.batch:
+            raise UsageError(f"batch = {train.batch} is more than the {size} training images")
+        if train.batch % self.workers.count:
+            raise UsageError(
+                f"batch = {train.batch} cannot be shared evenly by {self.workers.count} processes"
+            )
+        stages = self.method.stages(self.net, self.config.eps, train)
+        shortest = min(stage.epochs for stage in stages)
+        if train.average != "none" and train.average_from >= shortest:
+            raise UsageError(
+                f"average_from = {train.average_from} leaves nothing to average "
+                f"(accepted: less than the {shortest} epochs of a stage)"
+            )
+        return Plan(stages, steps_per_epoch=size // train.batch)
 
     def train(self) -> dict[str, Any]:
         """Every epoch that is still to be done, then the test."""
-        done, optimizer_state = self._restore()
+        facts = environment(self.seed, self.config.threads, self.device, self.workers.count)
+        if changes := self.run.begin(facts):
+            self._warn(f"{', '.join(changes)}: the last bits may differ from an unbroken run")
+        if self.slow:
+            self._warn(self.slow)
+        done = self._restore()
         self.display.begin(self.config, self.plan, self.net, self.data.size("train"), done)
         for number in range(done, self.plan.epochs):
             epoch = self.plan.epoch(number)
             stage = self.plan.stages[epoch.stage]
-            if self.optimizer is None or epoch.in_stage == 0:
-                self._enter_stage(epoch, optimizer_state)
+            if self.descent is None or epoch.in_stage == 0:
+                self._enter_stage(epoch)
             record = self._epoch(epoch)
             self._keep_best(epoch, record)
-            metrics_bytes = self.run.add_metrics(record)
+            self.metrics_bytes = self.run.add_metrics(record)
+            self.progress = Progress()
             last = epoch.in_stage + 1 == stage.epochs
             if last:
                 self._save_weights(f"stage-{epoch.stage + 1}-last")
             if last or (epoch.in_stage + 1) % self.config.train.checkpoint_every == 0:
-                self._checkpoint(epoch, metrics_bytes)
+                self._checkpoint(number + 1)
             self.run.log(epoch_line(record, self.plan))
             self.display.epoch(record)
         return self._finish()
 
-    def _enter_stage(self, epoch: Epoch, optimizer_state: dict[str, Tensor]) -> None:
+    def _enter_stage(self, epoch: Epoch) -> None:
         """Freeze the prefix and make the optimiser: fresh, or resumed in the middle of a stage."""
+        begun = epoch.in_stage > 0 or self.progress.steps > 0
+        if not begun:
+            self.best_score = None
+            self.net.load_state_dict(self.judged.state_dict())
         frozen = self.plan.stages[epoch.stage].frozen
         self.net.train()
         for index, layer in enumerate(self.net):
             layer.train(index >= frozen)  # a frozen BatchNorm keeps its statistics too
             layer.requires_grad_(index >= frozen)
         self.net.zero_grad()  # gradients of weights that are frozen from now on would linger
-        weights = [p for p in self.net.parameters() if p.requires_grad]
-        self.optimizer = make_optimizer(self.config.train, weights)
-        self.memo = {}
-        if epoch.in_stage == 0:
-            self.best_score = None
-        else:
-            restore_optimizer(self.optimizer, optimizer_state)
+        self.descent = Descent(self.config.train, self.net, self.device)
+        if begun:
+            self.descent.restore(self.restored.get("optimizer", {}))
+        self.restored, self.memo = {}, {}
 
     def _epoch(self, epoch: Epoch) -> dict[str, Any]:
         """One pass over the images in a fresh order; returns the line for metrics.jsonl."""
-        began = time.perf_counter()
-        steps, batch = self.plan.steps_per_epoch, self.config.train.batch
+        progress, stage, train = self.progress, self.plan.stages[epoch.stage], self.config.train
+        began, steps = time.perf_counter() - progress.seconds, self.plan.steps_per_epoch
         order = torch.randperm(
             self.data.size("train"), generator=generator(self.seed, "order", epoch.number)
         )
-        terms, notes, numbers = Means(), Means(), {}
-        for i in range(steps):
-            index = order[i * batch : (i + 1) * batch]
-            numbers = self._step(epoch, epoch.number * steps + i, index, terms, notes)
-            self.display.step(epoch, i + 1, terms.values, notes.values)
-        trained = time.perf_counter() - began
-        stage = self.plan.stages[epoch.stage]
+        numbers: dict[str, float] = {}
+        for i in range(progress.steps, steps):
+            index = order[i * train.batch : (i + 1) * train.batch]
+            numbers = self._step(epoch, epoch.number * steps + i, index)
+            if self.average:
+                self.average.after_step(self.net, (epoch.in_stage - train.average_from) * steps + i)
+            progress.steps, progress.seconds = i + 1, time.perf_counter() - began
+            self.display.step(epoch, i + 1, progress.terms.values, progress.notes.values)
+            overdue = time.monotonic() - self.saved > 60 * train.checkpoint_minutes
+            if overdue and i + 1 < steps:
+                self._checkpoint(epoch.number)
+        if self.average:
+            self.average.after_epoch(self.net, epoch.in_stage - train.average_from)
         record: dict[str, Any] = {
             "stage": epoch.stage + 1,
             "epoch": epoch.in_stage + 1,
             "step": (epoch.number + 1) * steps,
             **numbers,
-            "loss": terms.values,
-            "train": notes.values,
+            "loss": progress.terms.values,
+            "train": progress.notes.values,
         }
         if self.data.size("valid"):
-            record["valid"] = evaluate(self.config, self.net, self.data, "valid", stage)
-        record["images_per_second"] = round(steps * batch / trained, 1)
+            record["valid"] = self._evaluate("valid", epoch.stage)
+        record["images_per_second"] = round(steps * train.batch / progress.seconds, 1)
         record["seconds"] = round(time.perf_counter() - began, 3)
         return record
 
-    def _step(
-        self, epoch: Epoch, step: int, index: Tensor, terms: Means, notes: Means
-    ) -> dict[str, float]:
+    def _step(self, epoch: Epoch, step: int, index: Tensor) -> dict[str, float]:
         """One step of the optimiser; adds to the means and returns the scheduled numbers."""
-        assert self.optimizer is not None
-        stage, train = self.plan.stages[epoch.stage], self.config.train
+        assert self.descent is not None
+        stage, train, workers = self.plan.stages[epoch.stage], self.config.train, self.workers
         t = self.plan.since_stage(step)
         numbers = {"lr": lr_schedule(train, stage)(t), "eps": stage.eps(t)}
         at = {name: schedule(t) for name, schedule in stage.schedules.items()}
-        index = index.to(self.data.y_train.device)
-        x = self.data.images("train", index)
+        index = index.to(self.device)
+        # The whole batch is augmented everywhere: its images do not depend on who shares it.
+        x = self.augment(self.data.images("train", index), generator(self.seed, "augment", step))
+        index = workers.share(index)
+        chance = (step, workers.rank) if workers.rank else (step,)
         batch = Batch(
             net=self.net,
-            x=self.augment(x, generator(self.seed, "augment", step)),
+            x=workers.share(x).contiguous(memory_format=self.layout),
             y=self.data.labels("train", index),
             eps=numbers["eps"],
             stage=stage,
-            generator=generator(self.seed, "loss", step),
+            generator=generator(self.seed, "loss", *chance),
             at=at,
             index=index,
             memo=self.memo,
         )
-        loss = self.method.loss(batch)
+        with autocast(train.precision, self.device):
+            loss = self.method.loss(batch)
         total = torch.stack(list(loss.values())).sum()
-        if not math.isfinite(total.item()):
-            listed = ", ".join(f"{name} {term.item():g}" for name, term in loss.items())
-            raise RunError(
-                f"the loss is not finite in stage {epoch.stage + 1}, epoch {epoch.in_stage + 1}, "
-                f"step {step} ({listed}): try a lower --lr or a --clip"
+        gradients = self.descent.backward(total)
+        terms = {name: term.detach().clone() for name, term in {"total": total, **loss}.items()}
+        noted = [part for parts in batch.notes.values() for part in parts]
+        workers.average([*gradients, *self._statistics(), *terms.values(), *noted])
+        if not math.isfinite(terms["total"].item()):
+            listed = ", ".join(f"{name} {terms[name].item():g}" for name in loss)
+            raise workers.known_to_all(
+                RunError(
+                    f"the loss is not finite in stage {epoch.stage + 1}, epoch "
+                    f"{epoch.in_stage + 1}, step {step} ({listed}): try a lower --lr or a --clip"
+                )
             )
-        terms.add({"total": total, **loss})
-        notes.add(batch.notes)
-        for group in self.optimizer.param_groups:
-            group["lr"] = numbers["lr"]
-        self.optimizer.zero_grad()
-        total.backward()
-        if train.clip:
-            nn.utils.clip_grad_norm_(self.net.parameters(), train.clip)
-        self.optimizer.step()
+        self.progress.terms.add(terms)
+        self.progress.notes.add(batch.notes)
+        self.descent.step(numbers["lr"])
         return {**numbers, **at}
 
-    def _restore(self) -> tuple[int, dict[str, Tensor]]:
-        """Put the newest whole checkpoint into the network; returns (epochs done, optimiser)."""
-        found = self.run.restore() if self.run.resumed else None
+    def _statistics(self) -> list[Tensor]:
+        """What BatchNorm has seen of this process' share of the batches."""
+        return [
+            buffer
+            for module in self.net.modules()
+            if isinstance(module, _BatchNorm) and module.training
+            for buffer in module.buffers()
+            if buffer.is_floating_point()
+        ]
+
+    def _evaluate(self, split: str, stage: int) -> dict[str, float]:
+        return evaluate(
+            self.config, self.judged, self.data, split, self.plan.stages[stage], self.workers
+        )
+
+    def _restore(self) -> int:
+        """Put the newest whole checkpoint into the network; returns the number of epochs done."""
+        found = self.workers.first_does(self.run.restore) if self.run.resumed else None
         if found is None:
-            return 0, {}
-        position, weights, optimizer_state, problems = found
+            return 0
+        position, parts, problems = found
         for problem in problems:
-            self._warn(f"{problem}; going back to the checkpoint after epoch {position.epochs}")
+            self._warn(f"{problem}; going back to the checkpoint after {position}")
         if position.data_sha256 != self.data.sha256:
             raise RunError(f"{self.run.path} was begun with other images: {self.data.name} changed")
-        checkpoint.copy_into(self.net, weights, f"the checkpoint in {self.run.checkpoints}")
-        self.best_score = position.best_score
-        self.run.log(f"resumed after epoch {position.epochs}")
-        return position.epochs, optimizer_state
+        where = f"the checkpoint in {self.run.checkpoints}"
+        checkpoint.copy_into(self.net, parts["net"], where)
+        if self.average:
+            checkpoint.copy_into(self.average.net, parts["average"], where)
+        self.restored, self.progress = parts, Progress.from_json(position.progress)
+        self.best_score, self.metrics_bytes = position.best_score, position.metrics_bytes
+        self.run.log(f"resumed after {position}")
+        return position.epochs
 
     def _warn(self, line: str) -> None:
         self.run.log(f"warning: {line}")
         self.display.warn(line)
 
-    def _checkpoint(self, epoch: Epoch, metrics_bytes: int) -> None:
-        assert self.optimizer is not None
+    def _checkpoint(self, epochs: int) -> None:
+        """Save where the run stands: `epochs` whole ones and the progress in the next."""
+        assert self.descent is not None
         position = Position(
-            epochs=epoch.number + 1,
-            step=(epoch.number + 1) * self.plan.steps_per_epoch,
-            metrics_bytes=metrics_bytes,
+            epochs=epochs,
+            step=epochs * self.plan.steps_per_epoch + self.progress.steps,
+            metrics_bytes=self.metrics_bytes,
             data_sha256=self.data.sha256,
             best_score=self.best_score,
+            progress=self.progress.to_json(),
         )
-        state = optimizer_tensors(self.optimizer)
-        checkpoint.save(self.run.checkpoints, position, self.net, state)
+        parts = {"net": self.net.state_dict(), "optimizer": self.descent.tensors()}
+        if self.average:
+            parts["average"] = self.average.net.state_dict()
+        self.run.save_checkpoint(position, parts)
+        self.saved = time.monotonic()
 
     def _keep_best(self, epoch: Epoch, record: dict[str, Any]) -> None:
         score = record.get("valid", {}).get(self.method.score)
@@ -242,11 +316,17 @@ class Trainer:
             self._save_weights(f"stage-{epoch.stage + 1}-best")
 
     def _save_weights(self, name: str) -> Path:
-        return self.run.save_weights(name, self.net, self.data.info)
+        return self.run.save_weights(name, self.judged, self.data.info)
 
     def _finish(self) -> dict[str, Any]:
-        path = self._save_weights("model")
-        last = self.plan.stages[-1]
+        path, test = self._save_weights("model"), {}
+        if self.data.size("test"):
+            self.display.note("testing")
+            test = self._evaluate("test", -1)
+        return self.workers.first_does(lambda: self._result(path, test))
+
+    def _result(self, path: Path, test: dict[str, float]) -> dict[str, Any]:
+        """Write result.json."""
         there = status(self.run.path)
         result: dict[str, Any] = {
             "epochs": self.plan.epochs,
@@ -254,18 +334,13 @@ class Trainer:
             "loss": there.last.get("loss", {}),
             "train": there.last.get("train", {}),
             "valid": there.last.get("valid", {}),
-            "test": {},
+            "test": test,
             "config_hash": config_hash(self.config),
             "data_sha256": self.data.sha256,
             "model_sha256": sha256_file(path),
+            "seconds": round(there.seconds, 3),
+            "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }
-        if self.data.size("test"):
-            self.display.note("testing")
-            result["test"] = evaluate(self.config, self.net, self.data, "test", last)
-        result["seconds"] = round(there.seconds, 3)
-        result["finished"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.run.finish(result)
-        self.run.log(
-            f"finished: {', '.join(f'test {k} {v:.4f}' for k, v in result['test'].items())}"
-        )
+        self.run.log(f"finished: {', '.join(f'test {k} {v:.4f}' for k, v in test.items())}")
         return result
