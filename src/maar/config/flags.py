@@ -268,6 +268,6 @@ def _named(config: Config, where: str, *, changed: bool) -> Config:
     """Give a run without a name that of its file; with the hash where flags made it another."""
     if config.name:
         return config
-    stem = Path(where).stem
+    stem = where if where in recipes() else Path(where).stem  # a recipe's name may have a dot
     name = f"{stem}-{config_hash(config)[:6]}" if changed else stem
     return dataclasses.replace(config, name=name)
