@@ -40,7 +40,7 @@ def wheel(dist, tmp_path_factory):
 
 def test_extras():
     extras = set(metadata.metadata("maar").get_all("Provides-Extra") or [])
-    assert extras == {"report", "onnx", "ray", "fabric", "tensorboard", "gurobi", "dev", "docs"}
+    assert extras == {"report", "onnx", "ray", "parallel", "tensorboard", "gurobi", "dev", "docs"}
 
 
 def test_nothing_fights_with_the_users_torch():

@@ -6,8 +6,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from maar.cli.interrupt import leave_at_once
+
+if TYPE_CHECKING:
+    from maar.config import Config
 
 DESCRIPTION = """Train a network. CONFIG is a shipped recipe (such as `demo`), a TOML file, or the
 folder of a run; every setting in it can be given as a flag. The flags below are those of the
@@ -19,6 +23,7 @@ def main(argv: Sequence[str]) -> int:
     with leave_at_once():
         from maar.config.flags import Extra, parse_command
         from maar.train.display import make_display, number
+        from maar.train.parallel import place
         from maar.train.run import refuse_existing
         from maar.train.status import is_run, status
         from maar.train.trainer import train
@@ -33,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
     resume, given = own["resume"], Path(own["config"])
     # A run's folder may have been renamed or moved: it is the one that is continued.
     path = given if resume and is_run(given) else Path(own["runs"]) / config.name
+    if place(config).rank:
+        return _help_out(config, path, resume)
     refuse_existing(path, resume=resume)
     finished = is_run(path) and bool(status(path).result)
     quoted = shlex.quote(str(path))
@@ -46,4 +53,18 @@ def main(argv: Sequence[str]) -> int:
     print(f"{path} {'was already' if finished else 'is'} finished", end="")
     print(f": test {', '.join(numbers)}" if numbers else "")
     print(f"next: maar certify {quoted}")
+    return 0
+
+
+def _help_out(config: Config, path: Path, resume: bool) -> int:
+    """Be one of several processes that train together: the first one speaks for all."""
+    from maar.train.parallel import Reported
+    from maar.train.trainer import train
+
+    try:
+        train(config, path, resume=resume)
+    except Reported:
+        return 1
+    except KeyboardInterrupt:
+        return 130
     return 0

@@ -100,12 +100,12 @@ class Team(Workers):
         return sums
 
     def first_does(self, work: Callable[[], T]) -> T:
-        outcome = _outcome(work) if self.is_first else None
+        outcome = _outcome(work) if self.is_first else (None, None)
         with self._connection():
             result, error = self.fabric.broadcast(outcome)
         if error:
             raise self.known_to_all(error)
-        return result
+        return cast(T, result)
 
     def all_do(self, work: Callable[[], T]) -> T:
         result, error = _outcome(work)
@@ -205,11 +205,9 @@ def _check_devices(config: Config, devices: int, device: torch.device) -> None:
 def _launch(there: Place, device: torch.device) -> Fabric:
     try:
         from lightning_fabric import Fabric
-        from lightning_fabric.plugins.environments import (
-            LightningEnvironment,
-            SLURMEnvironment,
-            TorchElasticEnvironment,
-        )
+        from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+        from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+        from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
     except ImportError:
         raise UsageError(
             f"devices = {there.devices} needs lightning-fabric: pip install 'maar[parallel]'"

@@ -72,11 +72,8 @@ class Trainer:
         self.device, self.workers = workers.device, workers
         threads = resolve_threads(run.config.threads)
         torch.set_num_threads(threads)
-        run.config = dataclasses.replace(
-            run.config,
-            threads=threads,
-            device=self.device.type if workers.count > 1 else str(self.device),
-        )
+        device = str(self.device) if workers.count == 1 else self.device.type
+        run.config = dataclasses.replace(run.config, threads=threads, device=device)
         self.run, self.config, self.display = run, run.config, display
         self.method, self.seed = self.config.method, self.config.seed
         self.slow = check_precision(self.config.train.precision, self.device)
@@ -179,7 +176,7 @@ class Trainer:
 
     def _epoch(self, epoch: Epoch) -> dict[str, Any]:
         """One pass over the images in a fresh order; returns the line for metrics.jsonl."""
-        progress, stage, train = self.progress, self.plan.stages[epoch.stage], self.config.train
+        progress, train = self.progress, self.config.train
         began, steps = time.perf_counter() - progress.seconds, self.plan.steps_per_epoch
         order = torch.randperm(
             self.data.size("train"), generator=generator(self.seed, "order", epoch.number)
