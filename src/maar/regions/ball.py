@@ -14,7 +14,6 @@ from torch import Tensor
 
 from maar.errors import UsageError
 from maar.regions.box import Box
-from maar.regions.region import Errors
 
 
 class Ball(Box):
@@ -44,8 +43,9 @@ class Ball(Box):
         )
         self._inside = Box((x - eps_in).clamp_min(low), (x + eps_in).clamp_max(high))
 
-    def point(self, e: Errors) -> Tensor:
-        return self._inside.point(e)
+    @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        return self._inside.ends
 
     def select(self, index: Tensor) -> Ball:
         part = super().select(index)

@@ -26,11 +26,16 @@ class Box(Region):
         self.dtype = lb.dtype
         self.device = lb.device
 
+    @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Where e = -1 and e = 1 lead; every `point` lies between."""
+        return self.lb, self.ub
+
     def point(self, e: Errors) -> Tensor:
         # lerp is exact at both ends and, rounding being monotone, never leaves [lb, ub]. A clamp
         # would do the same but zero the gradient of coordinates rounded outside at e = +-1, and
         # these would then be stuck at the border.
-        return torch.lerp(self.lb, self.ub, (e[0] + 1) / 2)
+        return torch.lerp(*self.ends, (e[0] + 1) / 2)
 
     def select(self, index: Tensor) -> Box:
         part = copy.copy(self)

@@ -121,13 +121,18 @@ def _walk(layer: nn.Module, v: Tensor, bands: Iterator[tuple[Band, Tensor]]) -> 
         return body + _walk(layer.shortcut, v, bands)
     if isinstance(layer, nn.ReLU):
         (lam, mu), e = next(bands)
-        if v.shape != lam.shape:
-            raise UsageError(
-                f"pre-activation bounds of shape {tuple(lam.shape)}"
-                f" given for a ReLU layer of shape {tuple(v.shape)}"
-            )
+        check_bounds_fit(lam, v)
         return torch.addcmul(torch.addcmul(mu, mu, e), lam, v)
     return layer(v)
+
+
+def check_bounds_fit(lam: Tensor, v: Tensor) -> None:
+    """Refuse bounds that are not those of the ReLU whose input is v."""
+    if v.shape != lam.shape:
+        raise UsageError(
+            f"pre-activation bounds of shape {tuple(lam.shape)}"
+            f" given for a ReLU layer of shape {tuple(v.shape)}"
+        )
 
 
 def _check(layer: nn.Module, name: str = "") -> int:

@@ -1,0 +1,184 @@
+"""Sign-gradient climbing at full speed, for the attacks of training.
+
+Everything that `Rows.climb` asks of autograd is done by hand where all layers are of known
+types (`layers.py`), in the coordinates d = 1 + e in [0,2]:
+
+    point of a box               lb + (ub - lb)/2 * d      (Normalize is put into lb and ub)
+    relaxation of a ReLU         lam * v + mu * d
+    step                         d <- clip(d + a * sign(g), 0, 2)
+
+The last needs no more than the sign of de's gradient, and that is the sign of the gradient g at
+the place where d enters, because radii and mu are not negative. (Where they are zero d has no
+effect; it moves all the same.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from maar.attacks.layers import (
+    Band,
+    Both,
+    Chain,
+    Conv,
+    Dense,
+    Flat,
+    Layer,
+    Pool,
+    Relu,
+    Scale,
+    Visit,
+    in_format,
+)
+from maar.attacks.losses import LOSSES, LossName
+from maar.bounds.affine import per_channel, scale_of
+from maar.networks.layers import Normalize, Residual
+from maar.regions import Box, Errors, LatentZonotope, Region
+from maar.regions.latent_zonotope import AFFINE, EVAL_ONLY
+
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d)
+KNOWN = {*AFFINE, nn.ReLU, Residual}
+Pair = tuple[Tensor, Tensor]
+
+
+class Unknown(Exception):
+    """A layer or region that only autograd can pass."""
+
+
+class Climber:
+    """The loss over a region behind which `suffix` stands. Raises `Unknown` if it has to."""
+
+    def __init__(
+        self, suffix: nn.Module, region: Region, y: Tensor, target: Tensor | None, loss: LossName
+    ) -> None:
+        if torch.is_autocast_enabled(region.device.type):
+            raise Unknown
+        layers, bands = [suffix], []
+        if isinstance(region, LatentZonotope):
+            layers, bands = [region.prefix, suffix], region.bands
+            region = region.ball
+        if not isinstance(region, Box):
+            raise Unknown
+        self.lb, ub = region.ends
+        flat = list(_flat(layers))
+        if flat and type(flat[0]) is Normalize and not _has_hooks(flat[0]):
+            scale, shift = (per_channel(part, ub.dim()) for part in scale_of(flat.pop(0)))
+            self.lb, ub = (torch.addcmul(shift, end, scale) for end in (self.lb, ub))
+        self.half_width = in_format((ub - self.lb) / 2)
+        self.lb = in_format(self.lb)
+        self.bands: list[Band] = []
+        self.layers = self._chain(flat, iter(bands), owns=True, first=True)
+        self.y, self.target, self.loss = y, target, loss
+
+    def sign_steps(self, e: Errors, steps: int, size: float) -> Errors:
+        """The iterate after so many steps from e."""
+        d = tuple(in_format(group + 1) for group in e)
+        signs = tuple(torch.empty_like(group) for group in d)
+
+        def step(group: int, g: Tensor) -> None:
+            sign = torch.sign(g, out=signs[group])
+            d[group].add_(sign, alpha=size).clamp_(0, 2)
+
+        for _ in range(steps):
+            self._pass(d, step)
+        return tuple(group.sub_(1) for group in d)
+
+    def gradient(self, e: Errors) -> Errors:
+        """The gradient in e, as autograd would give it."""
+        scales = (self.half_width, *(band.mu for band in self.bands))
+        found: dict[int, Tensor] = {}
+        d = tuple(in_format(group + 1) for group in e)
+        self._pass(d, lambda group, g: found.update({group: g * scales[group]}))
+        return tuple(found[group] for group in range(len(e)))
+
+    def _pass(self, d: Errors, visit: Visit) -> None:
+        for band, group in zip(self.bands, d[1:], strict=True):
+            band.d = group
+        z = self.layers.forward(torch.addcmul(self.lb, self.half_width, d[0]))
+        visit(0, self.layers.backward(self._slope(z), visit))
+
+    def _slope(self, z: Tensor) -> Tensor:
+        """The gradient of the loss in the logits."""
+        if self.loss == "cross_entropy" and self.target is None:
+            p = F.softmax(z, 1)
+            return p.scatter_add_(1, self.y[:, None], p.new_full((len(p), 1), -1.0))
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            return torch.autograd.grad(LOSSES[self.loss](z, self.y, self.target).sum(), z)[0]
+
+    def _chain(
+        self, modules: list[nn.Module], bands: Iterator[Pair], *, owns: bool, first: bool
+    ) -> Chain:
+        """`owns`: whether the input may be overwritten; `first`: whether it is the region's."""
+        layers: list[Layer] = []
+        flattens = False
+        for module, following in zip(modules, [*modules[1:], None], strict=True):
+            if not _is_known(module):
+                raise Unknown
+            free = layers[-1].fresh if layers else owns
+            if isinstance(module, nn.ReLU):
+                # The relaxations come first: they stand for the ReLUs of the region's prefix.
+                band = next(bands, None)
+                layers.append(Relu(free) if band is None else self._band(*band, free))
+            elif isinstance(module, nn.Conv2d):
+                layers.append(Conv(module, first and not layers))
+            elif isinstance(module, nn.Linear):
+                layers.append(Dense(module, flattens))
+                flattens = False
+            elif isinstance(module, nn.Flatten):
+                flattens = isinstance(following, nn.Linear)
+                layers += [] if flattens else [Flat(free)]
+            elif isinstance(module, nn.AvgPool2d):
+                layers.append(Pool(module))
+            elif isinstance(module, (Normalize, *BATCH_NORM)):
+                scale = scale_of(module)
+                if not (layers and layers[-1].rescale(*scale)):
+                    layers.append(Scale(*scale))
+            elif isinstance(module, Residual):
+                branches = [
+                    self._chain(list(_flat([part])), bands, owns=False, first=False)
+                    for part in (module.body, module.shortcut)
+                ]
+                layers.append(Both(*branches))
+        return Chain(layers)
+
+    def _band(self, lam: Tensor, mu: Tensor, owns: bool) -> Band:
+        self.bands.append(Band(len(self.bands) + 1, lam, mu, owns))
+        return self.bands[-1]
+
+
+def _flat(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
+    """The layers in order, those of nested Sequentials too."""
+    for module in modules:
+        if type(module) is nn.Sequential and not _has_hooks(module):
+            yield from _flat(module)
+        else:
+            yield module
+
+
+def _is_known(module: nn.Module) -> bool:
+    # Exact types: a subclass may have a forward of its own.
+    if type(module) not in KNOWN or _has_hooks(module):
+        return False
+    if isinstance(module, EVAL_ONLY) and module.training:
+        return False
+    if isinstance(module, BATCH_NORM):
+        return module.running_mean is not None
+    if isinstance(module, nn.Conv2d):
+        return module.padding_mode == "zeros" and not isinstance(module.padding, str)
+    if isinstance(module, nn.Flatten):
+        return (module.start_dim, module.end_dim) == (1, -1)
+    return True
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
