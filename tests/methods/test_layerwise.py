@@ -84,6 +84,13 @@ def test_fewer_stages_still_train_the_stability_of_the_next_relu():
     assert not stages[-1].is_last
 
 
+def test_stages_of_different_length():
+    net, train = network(), TrainConfig(epochs=5)
+    stages = COLT(stage_epochs=(4, 2)).stages(net, Eps("0.1"), train)
+    assert [stage.epochs for stage in stages] == [4, 2, 2]
+    assert [s.epochs for s in COLT().stages(net, Eps("0.1"), train)] == [5, 5, 5]
+
+
 def test_a_network_without_relu_is_refused():
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
     with pytest.raises(UsageError, match="ReLU"):

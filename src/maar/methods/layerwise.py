@@ -88,6 +88,8 @@ class Layerwise(Method):
     """random projections per neuron, where bounds for training are estimated by them"""
     max_stages: Count = 0
     """stop after this many stages; 0: one for the input and for every ReLU but the last"""
+    stage_epochs: tuple[Positive, ...] = ()
+    """epochs of each stage in turn, the last number for all further ones; none: train.epochs"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,10 +106,11 @@ class Layerwise(Method):
     def _stage(
         self, k: int, count: int, relus: list[int], eps: Eps, train: TrainConfig
     ) -> LayerwiseStage:
+        lengths = self.stage_epochs or (train.epochs,)
         radius = eps * self.eps_factor * self.eps_growth ** (count - 1 - k)
         return LayerwiseStage(
             name=f"relu {k}" if k else "input",
-            epochs=train.epochs,
+            epochs=lengths[min(k, len(lengths) - 1)],
             eps=Ramp(0.0, radius, self.mix) if self.anneal else Constant(radius),
             frozen=relus[k - 1] + 1 if k else 0,
             lr_scale=self.lr_growth**k,
