@@ -146,7 +146,7 @@ def test_a_mistake_is_one_line(words, message, capsys):
 
 
 def test_config_must_be_given():
-    with pytest.raises(UsageError, match=r"CONFIG is missing: maar x CONFIG .*demo, standard"):
+    with pytest.raises(UsageError, match=r"CONFIG is missing: maar x CONFIG .*such as demo"):
         parsed("--eps", "0.1")
 
 

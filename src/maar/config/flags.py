@@ -68,7 +68,7 @@ def parse_command(
     if not where and not helping:
         raise UsageError(
             f"CONFIG is missing: {prog} CONFIG [flags] "
-            f"(accepted: a recipe ({', '.join(recipes())}), FILE.toml, or the folder of a run)"
+            "(accepted: a recipe of `maar config recipes`, such as demo, FILE.toml, or the folder of a run)"
         )
     table, origin = read(where) if where else ({}, Origin())
     table = _with_methods(table, Config, words)
