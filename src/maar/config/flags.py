@@ -68,8 +68,8 @@ def parse_command(
     if not where and not helping:
         raise UsageError(
             f"CONFIG is missing: {prog} CONFIG [flags] "
-            "(accepted: a recipe of `maar config recipes`, such as demo, FILE.toml, or the folder of "
-            "a run)"
+            "(accepted: a recipe of `maar config recipes`, such as demo, FILE.toml, or the folder "
+            "of a run)"
         )
     table, origin = read(where) if where else ({}, Origin())
     table = _with_methods(table, Config, words)
