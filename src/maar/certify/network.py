@@ -22,7 +22,7 @@ class Network:
 
     def __init__(self, net: nn.Sequential, shape: tuple[int, ...]) -> None:
         check(net, shape)
-        _require_finite_floats(net)
+        require_finite_floats(net)
         out = trace(net, shape)[-1].shape if len(net) else shape
         if len(out) != 1 or out[0] < 2:
             raise UsageError(f"the network gives {spell(out)}, not scores of two or more classes")
@@ -45,7 +45,7 @@ class Network:
         return compile_network(self.net, self.shape, dtype)
 
 
-def _require_finite_floats(net: nn.Sequential) -> None:
+def require_finite_floats(net: nn.Sequential) -> None:
     for name, tensor in net.state_dict().items():
         if not tensor.is_floating_point():
             continue  # BatchNorm's counter of batches

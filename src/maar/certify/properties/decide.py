@@ -1,0 +1,98 @@
+"""sat, unsat, timeout or unknown: the steps in order over every box of a property."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import nn
+
+from maar.certify.network import require_finite_floats
+from maar.certify.properties import STEPS
+from maar.certify.properties.question import Answer, Question, Runner, Witness
+from maar.certify.properties.witness import confirm
+from maar.errors import UsageError
+from maar.networks.checking import check, spell, trace
+from maar.spec import Property
+
+Verdict = Literal["sat", "unsat", "timeout", "unknown"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`sat` comes with a witness; `by` is the last step that was needed."""
+
+    verdict: Verdict
+    by: str | None
+    seconds: float
+    witness: Witness | None = None
+
+
+def decide(
+    net: nn.Sequential,
+    shape: tuple[int, ...],
+    prop: Property,
+    *,
+    timeout: float = math.inf,
+    runner: Runner | None = None,
+    steps: Sequence[str] = tuple(STEPS),
+    seed: int = 0,
+) -> Decision:
+    """Whether an input of the property's boxes gives an unsafe output.
+
+    `runner` is another program that computes the network, asked before a witness counts.
+    """
+    begin = time.monotonic()
+    questions = [
+        replace(question, seed=seed, runner=runner) for question in _questions(net, shape, prop)
+    ]
+    end = begin + timeout
+
+    def decision(verdict: Verdict, by: str | None, witness: Witness | None = None) -> Decision:
+        return Decision(verdict, by, time.monotonic() - begin, witness)
+
+    if not questions:
+        return decision("unsat", None)
+    for name in steps:
+        left: list[Question] = []
+        for position, question in enumerate(questions):
+            now = time.monotonic()
+            if now >= end:
+                return decision("timeout", None)
+            # Each box gets its share of the time that is left.
+            share = (end - now) / (len(questions) - position)
+            answer = _ask(name, replace(question, deadline=now + share))
+            if answer.witness is not None:
+                return decision("sat", name, answer.witness)
+            left.append(question.narrowed(answer.proved))
+        questions = [question for question in left if question.open]
+        if not questions:
+            return decision("unsat", name)
+    return decision("timeout" if time.monotonic() >= end else "unknown", None)
+
+
+def _ask(name: str, question: Question) -> Answer:
+    if all(len(question.subject.rows[k]) for k in question.open):
+        return STEPS[name](question)
+    # Every output meets a condition without rows, so every input will do.
+    lb, ub = question.box()
+    return Answer(witness=confirm(question, (lb + ub) / 2))
+
+
+def _questions(net: nn.Sequential, shape: tuple[int, ...], prop: Property) -> list[Question]:
+    check(net, shape)
+    require_finite_floats(net)
+    out = trace(net, shape)[-1].shape if len(net) else shape
+    if len(out) != 1:
+        raise UsageError(f"the network gives {spell(out)}, not a list of outputs")
+    if math.prod(shape) != prop.inputs or out[0] != prop.outputs:
+        raise UsageError(
+            f"the property is about {prop.inputs} inputs and {prop.outputs} outputs, the network "
+            f"has {math.prod(shape)} ({spell(shape)}) and {out[0]}"
+        )
+    net = copy.deepcopy(net).cpu().eval().requires_grad_(False)
+    return [Question.of(net, shape, case) for case in prop.cases]
