@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, Group
@@ -23,6 +24,10 @@ from maar.train.plan import Epoch, Plan
 
 # Shown as parts of a hundred: shares of images.
 SHARES = ("accuracy", "error", "robustness")
+# Names in the heads of narrow columns.
+BRIEF = {"accuracy": "acc", "robust_accuracy": "robust", "verified_error": "VE"}
+# Notes of this name and a ReLU's number hold its unstable neurons per image.
+UNSTABLE_NOTE, UNSTABLE = "unstable_relu_", "unstable"
 
 
 class Display:
@@ -71,7 +76,7 @@ class PlainDisplay(Display):
     def step(
         self, epoch: Epoch, steps: int, loss: dict[str, float], notes: dict[str, float]
     ) -> None:
-        self.pace.step()
+        self.pace.step(epoch, steps)
 
     def epoch(self, record: dict[str, Any]) -> None:
         self.pace.epoch()
@@ -82,13 +87,13 @@ class PlainDisplay(Display):
 
 
 class LiveDisplay(Display):
-    """A row per finished epoch, and below them two lines that move with every step."""
+    """A row per finished epoch, and below them a few lines that move with every step."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.live: Live | None = None
-        self.columns: list[str] = []
-        self.place, self.terms, self.completed = "", "", 0
+        self.columns: list[Column] = []
+        self.place, self.lines, self.completed = "", [], 0
 
     def warn(self, line: str) -> None:
         self.console.print(Text(f"warning: {line}", style="yellow"))
@@ -102,7 +107,7 @@ class LiveDisplay(Display):
         if done:
             self.console.print(f"resuming after epoch {done} of {plan.epochs}")
         live = Live(
-            console=self.console, get_renderable=self._moving, refresh_per_second=8, transient=True
+            console=self.console, get_renderable=self._moving, refresh_per_second=4, transient=True
         )
         live.start()
         self.live = live
@@ -110,46 +115,42 @@ class LiveDisplay(Display):
     def step(
         self, epoch: Epoch, steps: int, loss: dict[str, float], notes: dict[str, float]
     ) -> None:
-        self.pace.step()
+        self.pace.step(epoch, steps)
         stage = self.plan.stages[epoch.stage]
         self.place = f"epoch {epoch.in_stage + 1}/{stage.epochs}"
         if len(self.plan.stages) > 1:
-            self.place = f"stage {epoch.stage + 1}/{len(self.plan.stages)} {self.place}"
-        shown = {**terms(loss), **notes}
-        self.terms = "  ".join(f"{label(name)} {number(name, x)}" for name, x in shown.items())
+            self.place = (
+                f"stage {epoch.stage + 1}/{len(self.plan.stages)} {stage.name}  {self.place}"
+            )
+        self.lines = [
+            "  ".join(f"{words(name)} {number(name, x)}" for name, x in terms(loss).items()),
+            "  ".join(f"{name} {text}" for name, text in spell(notes).items()),
+        ]
         self.completed = epoch.number * self.plan.steps_per_epoch + steps
 
     def epoch(self, record: dict[str, Any]) -> None:
         self.pace.epoch()
-        stage = self.plan.stages[record["stage"] - 1]
-        cells = {"epoch": f"{record['epoch']}/{stage.epochs}"}
-        if len(self.plan.stages) > 1:
-            cells = {"stage": f"{record['stage']}/{len(self.plan.stages)} {stage.name}", **cells}
-        for name, value in {**terms(record["loss"]), **record["train"]}.items():
-            cells[label(name)] = number(name, value)
-        for name, value in record.get("valid", {}).items():
-            cells[f"valid {label(name)}"] = number(name, value)
-        cells["time"] = clock(record["seconds"])
-        if list(cells) != self.columns:  # the first epoch, or a stage with other terms
-            self.columns = list(cells)
-            self._row({name: name for name in cells}, "dim")
-        self._row(cells)
+        columns = columns_of(record, self.plan, self.console.width)
+        if [c.name for c in columns] != [c.name for c in self.columns]:
+            # The first epoch, a stage with other terms, or another width of the window.
+            self.columns = columns
+            self.console.print(Text(above(columns), "dim"))
+            self._row([column.name for column in columns], "dim")
+        self._row([column.text for column in columns])
 
     def note(self, what: str) -> None:
-        self.place, self.terms = what, ""
+        self.place, self.lines = what, []
 
     def close(self) -> None:
         if self.live is not None:
             self.live.stop()
             self.live = None
 
-    def _row(self, cells: Mapping[str, str], style: str = "") -> None:
+    def _row(self, cells: Sequence[str], style: str = "") -> None:
         """One line of the table. Widths depend on the columns only, so that rows align."""
-        longest = max(len(f"{stage.epochs}/{stage.epochs}") for stage in self.plan.stages)
-        names = max(len(f"1/{len(self.plan.stages)} {stage.name}") for stage in self.plan.stages)
-        widths = {"epoch": max(5, longest), "stage": names}
-        row = [f"{text:>{widths.get(name, max(7, len(name)))}}" for name, text in cells.items()]
-        self.console.print(Text("  ".join(row), style))
+        pairs = zip(cells, self.columns, strict=True)
+        row = [f"{text:>{column.width}}" for text, column in pairs]
+        self.console.print(Text("  ".join(row), style), no_wrap=True, crop=True)
 
     def _moving(self) -> Group:
         bar = Table.grid(padding=(0, 2), expand=True)
@@ -162,14 +163,77 @@ class LiveDisplay(Display):
             f"{share:4.0%}",
             Text(self.pace.text(), "dim"),
         )
-        return Group(bar, Text(self.terms))
+        return Group(bar, *(Text(line) for line in self.lines if line))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One cell of an epoch's row and what stands above it."""
+
+    name: str
+    text: str
+    group: str = ""
+    """What several columns have in common, on a line of its own."""
+    least: int = 0
+
+    @property
+    def width(self) -> int:
+        return max(len(self.name), self.least)
+
+
+def columns_of(record: dict[str, Any], plan: Plan, width: int) -> list[Column]:
+    """An epoch's row: of the loss terms those that `width` has room for beside the rest."""
+    stage = plan.stages[record["stage"] - 1]
+    longest = max(len(f"{stage.epochs}/{stage.epochs}") for stage in plan.stages)
+    columns = [Column("epoch", f"{record['epoch']}/{stage.epochs}", least=longest)]
+    if len(plan.stages) > 1:
+        columns.insert(0, Column("stage", f"{record['stage']}/{len(plan.stages)}"))
+    loss = terms(record["loss"])
+    total, *parts = (Column(words(k), number(k, x), "loss", 7) for k, x in loss.items())
+    rest = [column for group in ("train", "valid") for column in _metrics(record, group)]
+    time_taken = Column("time", clock(record["seconds"]), least=5)
+    layers = max(1, len(plan.stages) - 1)
+    few = Column(UNSTABLE, unstable(record["train"]), least=7 * layers - 2)
+    optional = [few, *parts] if few.text else parts
+    room = width + 2 - sum(column.width + 2 for column in (*columns, total, *rest, time_taken))
+    fits: list[Column] = []
+    for column in optional:
+        room -= column.width + 2
+        if room >= 0:
+            fits.append(column)
+    parts = [column for column in fits if column is not few]
+    return [*columns, total, *parts, *rest, *fits[: few in fits], time_taken]
+
+
+def _metrics(record: dict[str, Any], group: str) -> list[Column]:
+    numbers = record.get(group, {})
+    named = {name: x for name, x in numbers.items() if not name.startswith(UNSTABLE_NOTE)}
+    head = f"{group} %"
+    least = len(head) if len(named) == 1 else 5  # what stands above needs the room
+    return [
+        Column(BRIEF.get(name, words(name)), f"{100 * x:.1f}", head, least)
+        if name.endswith(SHARES)
+        else Column(words(name), number(name, x), group, 7)
+        for name, x in named.items()
+    ]
+
+
+def above(columns: Sequence[Column]) -> str:
+    """The groups, each at the right end of its columns."""
+    line, end = "", 0
+    for column, after in zip(columns, [*columns[1:], Column("", "")], strict=True):
+        end += column.width + 2
+        if column.group and column.group != after.group:
+            line += column.group.rjust(end - 2 - len(line))
+    return line
 
 
 class Pace:
-    """Images per second and the time left, measured on the last steps and epochs.
+    """Images per second and the time left for the whole run, measured on the last steps.
 
-    What an epoch costs besides its steps (validation, checkpoint) is counted once it is known. A
-    later stage may be slower than the present one: the estimate then grows when it begins.
+    What an epoch costs besides its steps (validation, checkpoint) is counted once it is known.
+    Each stage is measured anew. One that has not begun may be slower or faster; it is taken to be
+    like the present one, and the time has a ~ in front.
     """
 
     WINDOW = 50
@@ -178,20 +242,27 @@ class Pace:
     def __init__(self, plan: Plan, batch: int, done: int) -> None:
         self.plan, self.batch = plan, batch
         self.steps_done = done * plan.steps_per_epoch
+        self.stage = -1
         self.seen = 0
         self.times: deque[float] = deque(maxlen=self.WINDOW)
+        self.each = 0.0
         self.between = 0.0
         self.last = time.perf_counter()
         self.epoch_ended = False
 
-    def step(self) -> None:
-        """A step has ended."""
+    def step(self, epoch: Epoch, steps: int) -> None:
+        """`steps` of an epoch are done."""
         now = time.perf_counter()
-        self.steps_done += 1
+        if epoch.stage != self.stage:
+            self.stage, self.seen = epoch.stage, 0
+            self.times.clear()
+        self.steps_done = epoch.number * self.plan.steps_per_epoch + steps
         self.seen += 1
         # The first step of an epoch would count the validation before it.
         if self.seen > 1 and not self.epoch_ended:
             self.times.append(now - self.last)
+        if self.seen >= self.FIRST and self.times:
+            self.each = sum(self.times) / len(self.times)
         self.last, self.epoch_ended = now, False
 
     def epoch(self) -> None:
@@ -201,13 +272,13 @@ class Pace:
 
     def text(self) -> str:
         """`3,412 images/s  0:25 left`, or nothing as long as nothing is known."""
-        if self.seen < self.FIRST or not self.times:
+        if not self.each:
             return ""
-        step = sum(self.times) / len(self.times)
         steps_left = self.plan.steps - self.steps_done
         epochs_left = steps_left / self.plan.steps_per_epoch
-        left = step * steps_left + self.between * epochs_left
-        return f"{self.batch / step:,.0f} images/s  {clock(left)} left"
+        left = self.each * steps_left + self.between * epochs_left
+        is_guess = self.stage + 1 < len(self.plan.stages)
+        return f"{self.batch / self.each:,.0f} images/s  {'~' * is_guess}{clock(left)} left"
 
 
 def headline(config: Config, net: nn.Module, images: int) -> tuple[str, str]:
@@ -222,12 +293,12 @@ def headline(config: Config, net: nn.Module, images: int) -> tuple[str, str]:
 def epoch_line(record: dict[str, Any], plan: Plan) -> str:
     """An epoch as one line of plain text."""
     stage = plan.stages[record["stage"] - 1]
-    shown = {**terms(record["loss"]), **record["train"]}
-    numbers = [f"{name} {number(name, value)}" for name, value in shown.items()]
-    numbers += [f"valid {k} {number(k, v)}" for k, v in record.get("valid", {}).items()]
+    parts = [f"{words(name)} {number(name, x)}" for name, x in terms(record["loss"]).items()]
+    parts += [f"{name} {text}" for name, text in spell(record["train"]).items()]
+    parts += [f"valid {name} {text}" for name, text in spell(record.get("valid", {})).items()]
     return (
         f"stage {record['stage']}/{len(plan.stages)} epoch {record['epoch']}/{stage.epochs}: "
-        f"{', '.join(numbers)}, {record['seconds']:.1f} s"
+        f"{', '.join(parts)}, {record['seconds']:.1f} s"
     )
 
 
@@ -236,9 +307,27 @@ def terms(loss: Mapping[str, float]) -> dict[str, float]:
     return {name: x for name, x in loss.items() if name != "total" or len(loss) > 2}
 
 
-def label(name: str) -> str:
-    """A metric's name for a narrow column."""
-    return name.replace("accuracy", "acc").replace("_", " ")
+def spell(notes: Mapping[str, float]) -> dict[str, str]:
+    """Names and numbers to show; the unstable ReLUs of all layers as one."""
+    others = {name: x for name, x in notes.items() if not name.startswith(UNSTABLE_NOTE)}
+    shown = {words(name): number(name, x) for name, x in others.items()}
+    return {**shown, UNSTABLE: unstable(notes)} if len(others) < len(notes) else shown
+
+
+def unstable(notes: Mapping[str, float]) -> str:
+    """Unstable ReLUs per image, layer by layer: `312 | 41 | 5.3`; a layer not looked at: `-`."""
+    counts = {
+        int(name.removeprefix(UNSTABLE_NOTE)): x
+        for name, x in notes.items()
+        if name.startswith(UNSTABLE_NOTE)
+    }
+    cells = [counts.get(layer) for layer in range(1, max(counts, default=0) + 1)]
+    return " | ".join("-" if x is None else f"{x:.{0 if x >= 10 else 1}f}" for x in cells)
+
+
+def words(name: str) -> str:
+    """A metric's name in words."""
+    return name.replace("_", " ")
 
 
 def number(name: str, value: float) -> str:
