@@ -14,6 +14,7 @@ by a shuffle. Milliseconds for a batch of 100, one thread, channels last:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -41,26 +42,22 @@ class InputGradient:
     def of(
         cls, weight: Tensor, stride: Pair, padding: Pair, dilation: Pair, groups: int, v: Tensor
     ) -> InputGradient | None:
-        """For a convolution of v, or None where it would not be faster or not be exact."""
+        """For a convolution of v, or None where it would not be faster."""
         image = (v.shape[1], v.shape[2], v.shape[3])
         plain = groups == 1 and tuple(dilation) == (1, 1)
         if v.device.type != "cpu" or not plain or image[0] >= MANY_CHANNELS:
             return None
         # A patch has to be a multiple of the stride. A pixel of stride 1 would waste most lanes.
         patch = (stride[0], max(stride[1], 2))
-        kernel = (weight.shape[2], weight.shape[3])
-        taps, before = zip(
-            *(_taps(*sizes, weight) for sizes in zip(kernel, stride, padding, patch, strict=True)),
-            strict=True,
-        )
+        tall = _windows(weight.shape[2], stride[0], padding[0], patch[0], image[1])
+        wide = _windows(weight.shape[3], stride[1], padding[1], patch[1], image[2])
         # Row (a, b, c) of the new weight: what the pixel (a, b) of a patch gets in channel c.
-        turned = torch.einsum("ahk,bwl,ockl->abcohw", *taps, weight).flatten(0, 2)
+        meets = (side.meets.to(weight) for side in (tall, wide))
+        turned = torch.einsum("ahk,bwl,ockl->abcohw", *meets, weight).flatten(0, 2)
         missing = -len(turned) % LANES
         turned = torch.cat([turned, turned.new_zeros(missing, *turned.shape[1:])])
         turned = turned.contiguous(memory_format=torch.channels_last)
-        steps = (patch[0] // stride[0], patch[1] // stride[1])
-        found = cls(turned, steps, (before[0], before[1]), patch, image)
-        return found if found._covers(weight, stride, padding) else None
+        return cls(turned, (tall.step, wide.step), (tall.padding, wide.padding), patch, image)
 
     def __call__(self, g: Tensor) -> Tensor:
         channels, height, width = self.image
@@ -70,30 +67,29 @@ class InputGradient:
         out = out[..., :used].unflatten(3, (rows, columns, channels)).transpose(2, 3)
         return out.flatten(3, 4).flatten(1, 2)[:, :height, :width].permute(0, 3, 1, 2)
 
-    def _covers(self, weight: Tensor, stride: Pair, padding: Pair) -> bool:
-        """Whether the patches reach the image's end with the same padding as at its start."""
-        if min(self.padding) < 0:
-            return False
-        for axis in (0, 1):
-            size = self.image[axis + 1]
-            outputs = (size + 2 * padding[axis] - weight.shape[axis + 2]) // stride[axis] + 1
-            windows = outputs + 2 * self.padding[axis] - self.weight.shape[axis + 2]
-            if (windows // self.stride[axis] + 1) * self.patch[axis] < size:
-                return False
-        return True
+
+class Windows(NamedTuple):
+    """Along one side of the image: which outputs the pixels of a patch meet, and where."""
+
+    meets: Tensor
+    """[a, t, k] is 1 where pixel a of a patch meets tap k at output t of its window."""
+    step: int
+    """Outputs from a patch's window to the next one's."""
+    padding: int
 
 
-def _taps(kernel: int, stride: int, padding: int, patch: int, like: Tensor) -> tuple[Tensor, int]:
-    """T[a, t, k] = 1 where pixel a of a patch meets tap k at output t of its window; and how far
-    the window starts before the patch's own first output.
-
-    Pixel i meets tap k at output (i + padding - k) / stride, if that is whole.
-    """
-    pixel = torch.arange(patch, device=like.device)[:, None]
-    place = pixel + padding - torch.arange(kernel, device=like.device)
+def _windows(kernel: int, stride: int, padding: int, patch: int, size: int) -> Windows:
+    """Pixel i meets tap k at output (i + padding - k) / stride, if that is whole."""
+    place = torch.arange(patch)[:, None] + padding - torch.arange(kernel)
     whole = place % stride == 0
     output = place.div(stride, rounding_mode="floor")
-    start = int(output[whole].min())
-    window = torch.arange(start, int(output[whole].max()) + 1, device=like.device)
-    meets = (output[:, None] == window[:, None]) & whole[:, None]
-    return meets.to(like.dtype), -start
+    step = patch // stride
+    # The window of the first patch starts `before` its outputs, in the padding. That is the same at
+    # the end of the image, so the window is made longer where the last patch asks for more.
+    last = int(output[whole].max())
+    outputs = (size + 2 * padding - kernel) // stride + 1
+    last_patch = -(-size // patch) - 1
+    before = max(0, -int(output[whole].min()), last_patch * step + last + 1 - outputs)
+    window = torch.arange(-before, last + 1)[:, None]
+    meets = (output[:, None] == window) & whole[:, None]
+    return Windows(meets, step, before)

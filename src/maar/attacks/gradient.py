@@ -15,6 +15,7 @@ effect; it moves all the same.)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 
 import torch
 import torch.nn.functional as F
@@ -104,8 +105,7 @@ class Climber:
     def _slope(self, z: Tensor) -> Tensor:
         """The gradient of the loss in the logits."""
         if self.loss == "cross_entropy" and self.target is None:
-            p = F.softmax(z, 1)
-            return p.scatter_add_(1, self.y[:, None], p.new_full((len(p), 1), -1.0))
+            return F.softmax(z, 1).sub_(F.one_hot(self.y, z.shape[1]))
         with torch.enable_grad():
             z = z.detach().requires_grad_()
             return torch.autograd.grad(LOSSES[self.loss](z, self.y, self.target).sum(), z)[0]
@@ -116,7 +116,7 @@ class Climber:
         """`owns`: whether the input may be overwritten; `first`: whether it is the region's."""
         layers: list[Layer] = []
         flattens = False
-        for module, following in zip(modules, [*modules[1:], None], strict=True):
+        for module, following in zip_longest(modules, modules[1:]):
             if not _is_known(module):
                 raise Unknown
             free = layers[-1].fresh if layers else owns
