@@ -134,6 +134,8 @@ class Layerwise(Method):
         ball = Ball(batch.x, batch.eps)
         with population_statistics(batch.net):
             pre, out.following = self._bounds(batch, ball)
+            for k, (lb, ub) in enumerate(pre, start=1):
+                batch.note(**{f"unstable_relu_{k}": ((lb < 0) & (ub > 0)).flatten(1).sum(1)})
             now = self._worst_point(batch, _region(batch.net, ball, pre, stage.relu), out.label)
             before = None
             if kappa < 1 and stage.relu:
