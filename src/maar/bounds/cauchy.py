@@ -2,16 +2,17 @@
 
 The L1 norm of a row of error terms is estimated by the median of |A R| over k columns R of
 standard Cauchy numbers (Li et al. 2007; Wong et al. 2018), without ever forming A. What is
-exact stays exact: a group of error terms that has passed one matrix since it was made has
-the norm |W| mu, so the first layer's bounds and every layer's newest group need no
-projection. About half of the neurons are underestimated, so training may use this and
-certification may not.
+cheap to know is not estimated: a group of error terms that has passed one matrix since it was
+made has the norm |W| mu, so the first layer's bounds and every layer's newest group need no
+projection; after a second matrix the norm is computed where that costs less than to project.
+About half of the other neurons are underestimated, so training may use this and certification
+may not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from maar.bounds.affine import conv_of, per_channel, scale_of
 from maar.bounds.bound import Bound, Enclosure, Pair, Problem, intersect
+from maar.bounds.composed import Matrix, Path
 from maar.bounds.graph import Add
 from maar.bounds.interval import Boxes
 from maar.bounds.relax import parallel_lines
@@ -63,6 +65,7 @@ class Cauchy(Bound):
                 lambda x: (C @ x.unsqueeze(-1)).squeeze(-1),
                 lambda x: _each(C, x),
                 lambda x: (C.abs() @ x.unsqueeze(-1)).squeeze(-1),
+                None,
             )
         return Enclosure(*self._bounds(out), tuple(pre))
 
@@ -91,19 +94,22 @@ class Cauchy(Bound):
             # The inverse of the Cauchy distribution function.
             return torch.tan(torch.pi * (uniform.to(radius.device) - 0.5)) * radius.unsqueeze(1)
 
-        return Group(radius, draw, diagonal=True)
+        return Group(radius, draw, self.projections, diagonal=True)
 
 
 @dataclass
 class Group:
     """One group of error terms: its L1 norms where they are known, its projections when asked.
 
-    `diagonal`: each neuron has one term of its own, so the norms survive one matrix as |W| mu.
+    `diagonal`: each neuron has one term of its own, so the norms survive one matrix as |W| mu;
+    after that `path` says how the terms came here.
     """
 
     exact: Tensor | None
     make: Callable[[], Tensor]
+    projections: int
     diagonal: bool = False
+    path: Path | None = None
     made: Tensor | None = field(default=None, repr=False)
 
     def samples(self) -> Tensor:
@@ -126,15 +132,28 @@ class Projected:
         groups = {}
         for k, group in self.groups.items():
             exact = None if group.exact is None else on_norms(group.exact)
-            groups[k] = Group(exact, _then(group, to_samples), group.diagonal)
+            path = group.path and replace(group.path, scale=to_samples(group.path.scale))
+            make = _then(group, to_samples)
+            groups[k] = Group(exact, make, group.projections, group.diagonal, path)
         return Projected(apply(self.centre), groups)
 
-    def mixed(self, centre: Map, to_samples: Map, absolute: Map) -> Projected:
-        """A matrix: only a diagonal group's norms are known afterwards."""
+    def mixed(
+        self, centre: Map, to_samples: Map, absolute: Map, matrix: Matrix | None
+    ) -> Projected:
+        """A matrix (None: one per image), after which few norms are known."""
         groups = {}
         for k, group in self.groups.items():
-            exact = absolute(group.exact) if group.diagonal and group.exact is not None else None
-            groups[k] = Group(exact, _then(group, to_samples))
+            exact = path = None
+            if group.diagonal:
+                assert group.exact is not None
+                exact = absolute(group.exact)
+                if matrix is not None:
+                    ones = exact.new_ones(1, 1, *exact.shape[1:])
+                    path = Path(group.exact, matrix, ones)
+            elif group.path and matrix is not None and group.path.pays(matrix, group.projections):
+                exact = group.path.norms(matrix)
+            make = _then(group, to_samples)
+            groups[k] = Group(exact, make, group.projections, path=path)
         return Projected(centre(self.centre), groups)
 
 
@@ -163,12 +182,14 @@ def _conv(op: nn.Module, value: Projected) -> Projected:
         lambda x: conv.forward(x, weight, conv.bias),
         _batched(lambda x: conv.forward(x, weight)),
         lambda x: conv.forward(x, weight.abs()),
+        replace(conv, weight=weight),
     )
 
 
 def _linear(op: nn.Module, value: Projected) -> Projected:
     assert isinstance(op, nn.Linear)
-    return value.mixed(op, lambda x: x @ op.weight.T, lambda x: x @ op.weight.abs().T)
+    weight = op.weight
+    return value.mixed(op, lambda x: x @ weight.T, lambda x: x @ weight.abs().T, weight)
 
 
 def _scale(op: nn.Module, value: Projected) -> Projected:
@@ -195,7 +216,7 @@ def _add(op: nn.Module, left: Projected, right: Projected) -> Projected:
 
 def _sum(left: Group, right: Group) -> Group:
     """The same error terms on two branches: the norm of the sum is known to neither."""
-    return Group(None, lambda: left.samples() + right.samples())
+    return Group(None, lambda: left.samples() + right.samples(), left.projections)
 
 
 RULES: dict[type[nn.Module], Callable[..., Projected]] = {

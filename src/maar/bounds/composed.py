@@ -1,0 +1,293 @@
+"""The exact L1 norms of error terms that have passed two matrices since they were made.
+
+For terms of radius r, a matrix V, a scale s of each neuron (a ReLU's slope, a BatchNorm) and a
+matrix W, the norms are |W diag(s) V| r. Of two Linear layers that is a product per image. Of two
+convolutions only s and r differ from image to image, and an input at offset u of the joint window
+reaches the output through few pairs of taps (t of W, v of V with u = stride t + v), so
+
+    norm(p) = sum_u r(p, u) | sum_t s(p, t) . K(t, u) |,      K(t, u) = W(t) V(u - stride t),
+
+where the products K do not depend on the image: a few dozen small matrix products, and no random
+numbers. Where only W is trained the gradient skips every neuron that the loss does not look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from maar.bounds.affine import Conv
+
+Matrix = Conv | Tensor
+"""A convolution, or a Linear layer's weight."""
+
+# Rows of a block: so few that a block's products stay in the cache.
+ROWS = 1280
+# What a number's part in the search for a median costs, in products of two numbers.
+SELECT = 300
+# Neurons whose gradient is computed at a time.
+NEURONS = 4096
+
+
+@dataclass(frozen=True)
+class Path:
+    """Error terms one matrix after they were made; `scale` is [1 or N, 1, *shape] since then."""
+
+    radius: Tensor
+    first: Matrix
+    scale: Tensor
+
+    def pays(self, second: Matrix, projections: int) -> bool:
+        """Whether the norms after `second` cost less than that many random projections."""
+        first = self.first
+        if isinstance(first, Conv) and isinstance(second, Conv) and self.scale.dim() == 5:
+            channels = self.scale.shape[2]
+            window = first.weight[0, 0].numel() * self.radius.shape[1]
+            outputs, exact = _products(second, self.scale.shape[3:], channels)
+            projected = _products(first, self.radius.shape[2:], first.weight.shape[1])[1]
+            projected += exact / second.groups
+            exact *= window
+        elif isinstance(first, Tensor) and isinstance(second, Tensor):
+            outputs, exact = len(second), second.numel() * first.shape[1]
+            projected = first.numel() + second.numel()
+        else:
+            return False
+        return exact <= projections * (projected + SELECT * outputs)
+
+    def norms(self, second: Matrix) -> Tensor:
+        """|second diag(scale) first| radius, [N, *shape]."""
+        scale = self.scale.squeeze(1).expand(len(self.radius), *self.scale.shape[2:])
+        if isinstance(self.first, Conv):
+            assert isinstance(second, Conv)
+            return _convolutions(self.first, self.radius, scale, second)
+        assert isinstance(second, Tensor)
+        joint = (second * scale.unsqueeze(1)) @ self.first
+        return (joint.abs() @ self.radius.unsqueeze(-1)).squeeze(-1)
+
+
+def _products(conv: Conv, size: torch.Size, channels: int) -> tuple[int, float]:
+    """How many numbers a convolution makes, and of how many products."""
+    height, width = (axis.outputs for axis in _axes(conv, size))
+    outputs = height * width * len(conv.weight)
+    return outputs, outputs * channels * conv.weight[0, 0].numel()
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of a convolution."""
+
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+    size: int
+
+    @property
+    def outputs(self) -> int:
+        reach = self.dilation * (self.kernel - 1) + 1
+        return (self.size + 2 * self.padding - reach) // self.stride + 1
+
+
+def _axes(conv: Conv, size: torch.Size) -> list[Axis]:
+    kernel = conv.weight.shape[2:]
+    return [
+        Axis(kernel[i], conv.stride[i], conv.padding[i], conv.dilation[i], size[i]) for i in (0, 1)
+    ]
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One dimension of two convolutions, one after the other."""
+
+    first: Axis
+    second: Axis
+
+    def step(self) -> int:
+        """How far apart two neighbouring taps of the second are at the input."""
+        return self.first.stride * self.second.dilation
+
+    def size(self) -> int:
+        """How wide the joint window is."""
+        reach = self.first.dilation * (self.first.kernel - 1)
+        return self.step() * (self.second.kernel - 1) + reach + 1
+
+    def bundles(self) -> list[tuple[list[int], list[int]]]:
+        """The offsets of the joint window, bundled by the taps of the second that reach them."""
+        taps: dict[int, list[int]] = {}
+        for t, v in product(range(self.second.kernel), range(self.first.kernel)):
+            taps.setdefault(self.step() * t + self.first.dilation * v, []).append(t)
+        bundles: dict[tuple[int, ...], list[int]] = {}
+        for offset, reached in taps.items():
+            bundles.setdefault(tuple(reached), []).append(offset)
+        return [(list(reached), offsets) for reached, offsets in bundles.items()]
+
+    def first_taps(self, t: int, offsets: list[int]) -> list[int]:
+        """The taps of the first that lead from `offsets` to tap t of the second."""
+        return [(offset - self.step() * t) // self.first.dilation for offset in offsets]
+
+
+def _convolutions(first: Conv, radius: Tensor, scale: Tensor, second: Conv) -> Tensor:
+    joints = [
+        Joint(*axes)
+        for axes in zip(_axes(first, radius.shape[2:]), _axes(second, scale.shape[2:]), strict=True)
+    ]
+    outputs = [joint.second.outputs for joint in joints]
+    V, W = _dense(first), _dense(second)
+    seconds = [joint.second for joint in joints]
+    S = _windows(
+        scale,
+        outputs,
+        [(a.kernel, a.stride, a.padding, a.dilation) for a in seconds],
+    )
+    R = _windows(
+        radius,
+        outputs,
+        [
+            (
+                joint.size(),
+                joint.first.stride * joint.second.stride,
+                joint.first.padding + joint.first.stride * joint.second.padding,
+                1,
+            )
+            for joint in joints
+        ],
+    )
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (V, S, R)):
+        norms = _blocks(V, S, R, W, joints)
+    else:
+        norms = _Trained.apply(W, V, S, R, joints)
+    return norms.view(len(radius), *outputs, -1).permute(0, 3, 1, 2)
+
+
+def _dense(conv: Conv) -> Tensor:
+    """The weight with grouped channels written out."""
+    if conv.groups == 1:
+        return conv.weight
+    parts = conv.weight.chunk(conv.groups)
+    return torch.cat(
+        [
+            F.pad(part, (0, 0, 0, 0, g * part.shape[1], (conv.groups - 1 - g) * part.shape[1]))
+            for g, part in enumerate(parts)
+        ]
+    )
+
+
+def _windows(x: Tensor, outputs: list[int], geometry: list[tuple[int, int, int, int]]) -> Tensor:
+    """What each output position sees of x, [N * positions, height, width, channels]."""
+    pads: list[int] = []
+    for size, count, (kernel, stride, padding, dilation) in zip(
+        x.shape[2:], outputs, geometry, strict=True
+    ):
+        needed = stride * (count - 1) + dilation * (kernel - 1) + 1
+        pads = [padding, needed - padding - size, *pads]
+    x = F.pad(x, pads).permute(0, 2, 3, 1).contiguous()
+    images, rows, columns = x.stride()[:3]
+    (kernel_y, stride_y, _, dilation_y), (kernel_x, stride_x, _, dilation_x) = geometry
+    windows = x.as_strided(
+        (len(x), *outputs, kernel_y, kernel_x, x.shape[3]),
+        (
+            images,
+            rows * stride_y,
+            columns * stride_x,
+            rows * dilation_y,
+            columns * dilation_x,
+            1,
+        ),
+    )
+    return windows.reshape(-1, kernel_y, kernel_x, x.shape[3])
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Offsets (y, x) of the joint window that the same taps reach, and K there, tap row by row."""
+
+    y: list[int]
+    x: list[int]
+    columns: slice | list[int]
+    rows: list[int]
+    K: list[Tensor]
+
+
+def _bundles(V: Tensor, W: Tensor, joints: list[Joint]) -> Iterator[Bundle]:
+    # [t_y, t_x, channel, v_y, v_x, input channel, output channel]
+    K = (
+        W.permute(2, 3, 1, 0)[:, :, :, None, None, None, :]
+        * V.permute(0, 2, 3, 1)[None, None, ..., None]
+    )
+    down, across = joints
+    for (taps_y, y), (taps_x, x) in product(down.bundles(), across.bundles()):
+        rows = []
+        for t in taps_y:
+            row = K[t][:, :, down.first_taps(t, y)]
+            parts = [row[u][:, :, across.first_taps(u, x)] for u in taps_x]
+            rows.append(torch.cat([part.flatten(1) for part in parts]))
+        # (dilation may leave holes; a slice needs no copy)
+        span = range(taps_x[0], taps_x[-1] + 1)
+        columns = slice(span.start, span.stop) if list(span) == taps_x else taps_x
+        yield Bundle(y, x, columns, taps_y, rows)
+
+
+def _blocks(V: Tensor, S: Tensor, R: Tensor, W: Tensor, joints: list[Joint]) -> Tensor:
+    bundles = list(_bundles(V, W, joints))
+    blocks = zip(S.split(ROWS), R.split(ROWS), strict=True)
+    return torch.cat([_block(s, r, bundles, len(W)) for s, r in blocks])
+
+
+def _block(S: Tensor, R: Tensor, bundles: list[Bundle], channels: int) -> Tensor:
+    total = S.new_zeros(len(S), channels)
+    for bundle in bundles:
+        reach = None
+        for t, K in zip(bundle.rows, bundle.K, strict=True):
+            seen = S[:, t][:, bundle.columns].flatten(1)
+            reach = seen @ K if reach is None else torch.addmm(reach, seen, K)
+        assert reach is not None
+        size = reach.abs().view(len(S), -1, channels)
+        radius = R[:, bundle.y][:, :, bundle.x].reshape(len(R), -1, 1)
+        for i in range(size.shape[1]):
+            total = torch.addcmul(total, size[:, i], radius[:, i])
+    return total
+
+
+class _Trained(torch.autograd.Function):
+    """The norms where only W has a gradient.
+
+    Few neurons have one: those that are stable are of no interest to the loss. For a neuron of
+    channel o with windows S and R the row of W diag(s) V is V^T (W_o * S), a transposed
+    convolution, and so the gradient of its norm in W_o is S * V(sign(row) * R).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx,
+        W: Tensor,
+        V: Tensor,
+        S: Tensor,
+        R: Tensor,
+        joints: list[Joint],
+    ) -> Tensor:
+        ctx.save_for_backward(W, V, S, R)
+        ctx.joints = joints  # pyright: ignore[reportAttributeAccessIssue]
+        return _blocks(V, S, R, W, joints)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple:
+        W, V, S, R = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
+        first = [joint.first for joint in ctx.joints]  # pyright: ignore[reportAttributeAccessIssue]
+        seconds = [joint.second for joint in ctx.joints]  # pyright: ignore[reportAttributeAccessIssue]
+        dilation = [a.dilation for a in first]
+        spread = [a.stride * b.dilation for a, b in zip(first, seconds, strict=True)]
+        S, R = S.permute(0, 3, 1, 2), R.permute(0, 3, 1, 2)
+        upstream = grads[0].T.contiguous()
+        grad = torch.zeros_like(W)
+        for o, of_channel in enumerate(upstream):
+            for rows in of_channel.nonzero().flatten().split(NEURONS):
+                scale, radius = S[rows], R[rows]
+                row = F.conv_transpose2d(W[o] * scale, V, stride=spread, dilation=dilation)
+                weight = row.sgn_().mul_(radius).mul_(of_channel[rows].view(-1, 1, 1, 1))
+                grad[o] += (F.conv2d(weight, V, stride=spread, dilation=dilation) * scale).sum(0)
+        return grad, None, None, None, None
