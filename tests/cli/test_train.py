@@ -42,7 +42,7 @@ def test_a_run_from_start_to_finish(here):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("first: pgd on npz:my.npz, eps 2/255 (mlp, ")
     assert lines[1].startswith("stage 1/1 epoch 1/2: adversarial ")
-    assert "valid robust_accuracy" in lines[1]
+    assert "valid robust accuracy" in lines[1]
     assert lines[-2].startswith("runs/first is finished: test accuracy ")
     assert lines[-1] == "next: maar certify runs/first"
     assert load("runs/first").eps == 2 / 255

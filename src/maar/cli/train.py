@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     with leave_at_once():
         from maar.config.flags import Extra, parse_command
-        from maar.train.display import make_display, number
+        from maar.train.display import Several, make_display, number
         from maar.train.parallel import place
         from maar.train.run import refuse_existing
         from maar.train.status import is_run, status
@@ -32,6 +32,7 @@ def main(argv: Sequence[str]) -> int:
         Extra(
             "resume", "continue a run where it was stopped, exactly; start it if it is not there"
         ),
+        Extra("tensorboard", "also write the metrics for TensorBoard, into RUN/tensorboard"),
         Extra("runs", "folder that holds the runs", default="runs", metavar="DIR"),
     )
     config, own = parse_command(argv, prog="maar train", description=DESCRIPTION, extras=extras)
@@ -43,8 +44,13 @@ def main(argv: Sequence[str]) -> int:
     refuse_existing(path, resume=resume)
     finished = is_run(path) and bool(status(path).result)
     quoted = shlex.quote(str(path))
+    display = make_display()
+    if own["tensorboard"]:
+        from maar.train.tensorboard import TensorBoard
+
+        display = Several(display, TensorBoard(path))
     try:
-        result = train(config, path, resume=resume, display=make_display())
+        result = train(config, path, resume=resume, display=display)
     except KeyboardInterrupt:
         there = f"; continue with: maar train {quoted} --resume" if is_run(path) else ""
         print(f"maar: interrupted{there}", file=sys.stderr)

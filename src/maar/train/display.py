@@ -54,6 +54,39 @@ class Display:
         """The run has ended, well or not. May be called twice."""
 
 
+class Several(Display):
+    """Tells each of several displays."""
+
+    def __init__(self, *displays: Display) -> None:
+        self.displays = displays
+
+    def warn(self, line: str) -> None:
+        for display in self.displays:
+            display.warn(line)
+
+    def begin(self, config: Config, plan: Plan, net: nn.Module, images: int, done: int) -> None:
+        for display in self.displays:
+            display.begin(config, plan, net, images, done)
+
+    def step(
+        self, epoch: Epoch, steps: int, loss: dict[str, float], notes: dict[str, float]
+    ) -> None:
+        for display in self.displays:
+            display.step(epoch, steps, loss, notes)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        for display in self.displays:
+            display.epoch(record)
+
+    def note(self, what: str) -> None:
+        for display in self.displays:
+            display.note(what)
+
+    def close(self) -> None:
+        for display in self.displays:
+            display.close()
+
+
 def make_display() -> Display:
     """The live display if stdout is a terminal, else plain lines."""
     console = Console()
