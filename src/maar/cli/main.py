@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("maar.cli.train", "train a network from a recipe or a TOML file; resume a run"),
     "certify": ("maar.cli.certify", "prove or break each test image of a trained network"),
     "evaluate": ("maar.cli.evaluate", "measure accuracy and latent robustness of a network"),
+    "verify": ("maar.cli.verify", "decide a VNNLIB property of an ONNX network"),
+    "export": ("maar.cli.export", "write a network as ONNX, and images as VNNLIB properties"),
     "runs": ("maar.cli.runs", "list the runs below a folder"),
     "data": ("maar.cli.data", "list, fetch, verify and describe data sets"),
     "networks": ("maar.cli.networks", "list the networks with their layers, parameters and ReLUs"),

@@ -37,9 +37,7 @@ def read_instances(path: str | Path) -> list[Instance]:
         if not any(cells):
             continue
         if len(cells) != 3 or not all(cells):
-            raise UsageError(
-                f"{path}:{line}: {len(cells)} cells (needed: network,property,seconds)"
-            )
+            raise UsageError(f"{path}:{line} is not of the form network,property,seconds")
         found.append(Instance(cells[0], cells[1], _seconds(cells[2], f"{path}:{line}")))
     if not found:
         raise UsageError(f"{path} has no instances")
