@@ -1,6 +1,7 @@
 """`maar runs`: any folder, however damaged, gets its row."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -19,7 +20,13 @@ def runs(tmp_path, monkeypatch):
         folder.mkdir(parents=True)
         (folder / "config.toml").write_text(to_toml(Config(name=name, eps="2/255")))  # pyright: ignore[reportArgumentType]
         lines = [
-            {"epoch": epoch, "valid": {"accuracy": 0.8 + epoch / 100}, "seconds": 40.0}
+            {
+                "stage": epoch,
+                "epoch": epoch,
+                "train": {"accuracy": 0.9, "verified_error": 0.1 / epoch},
+                "valid": {"accuracy": 0.8 + epoch / 100},
+                "seconds": 40.0,
+            }
             for epoch in (1, 2)
         ]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -38,8 +45,44 @@ def test_a_row_per_run(runs, capsys):
     found = rows(capsys)
     short = config_hash(Config(eps="2/255"))[:8]  # pyright: ignore[reportArgumentType]
     facts = ["standard", "convmed_2_2_100", "mnist_mini", "2/255"]
-    assert found["done"] == ["done", *facts, "finished", "2", "97.1", "62.5", "1:20", short]
-    assert found["half"] == ["half", *facts, "interrupted", "2", "82.0", "1:20", short]
+    assert found["done"] == [
+        "done",
+        *facts,
+        "finished",
+        "2",
+        "2",
+        "97.1",
+        "5.0",
+        "62.5",
+        "1:20",
+        short,
+    ]
+    assert found["half"] == ["half", *facts, "interrupted", "2", "2", "82.0", "5.0", "1:20", short]
+
+
+@pytest.mark.parametrize(
+    ("width", "missing"),
+    [(120, set()), (80, {"hash", "time", "network"}), (60, {"hash", "data", "eps"})],
+)
+def test_a_terminal_gets_the_columns_that_it_has_room_for(
+    runs, monkeypatch, capsys, width, missing
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["runs"]) == 0
+    text = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    head = text.splitlines()[0].split()
+    assert not missing & set(head)
+    assert {"run", "method", "state", "acc", "VE", "CR"} <= set(head)
+    if width == 120:
+        assert len(head) == 13
+
+
+def test_elsewhere_a_run_is_one_line_however_long(runs, capsys):
+    (runs / "done").rename(runs / ("x" * 190))
+    assert main(["runs"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
 
 
 DAMAGE = [  # file, content, what is said

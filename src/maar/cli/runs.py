@@ -16,12 +16,17 @@ COLUMNS = (
     "data",
     "eps",
     "state",
+    "stage",
     "epochs",
     "acc",
+    "VE",
     "CR",
     "time",
     "hash",
 )
+NUMBERS = ("stage", "epochs", "acc", "VE", "CR", "time")
+# What a narrow terminal does without, the first of them first.
+LEFT_OUT = ("hash", "time", "network", "data", "eps", "stage")
 STYLES = {"finished": "green", "running": "cyan", "interrupted": "yellow", "damaged": "red"}
 
 
@@ -31,7 +36,9 @@ def main(argv: Sequence[str]) -> int:
         print(
             "usage: maar runs [DIR]\n\n"
             "List the runs below DIR (default: runs): what was trained, how far it is, how good.\n"
-            "acc is on the test images of a finished run, else on validation; CR is certified."
+            "acc is on the test images of a finished run, else on validation. VE is the verified\n"
+            "error: of the training images that were classified correctly in the last epoch,\n"
+            "those that the attack broke. CR is the certified share of the test images. All in %."
         )
         return 0
     if flags := [word for word in argv if word.startswith("-")]:
@@ -57,49 +64,58 @@ def _print(found: list[Status], folder: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in COLUMNS:
-        right = column in ("epochs", "acc %", "CR %", "time")
-        table.add_column(
-            column,
-            justify="right" if right else "left",
-            overflow="fold",
-            no_wrap=column not in ("network", "data", "method"),
-        )
-    problems = []
-    for run in found:
-        inside = run.path != folder
-        name = str(run.path.relative_to(folder)) if inside else run.path.resolve().name
-        state = Text(run.state, STYLES[run.state])
-        if run.state == "damaged":
-            table.add_row(name, *[""] * 4, state)
-            problems.append(f"{run.path} is damaged: {run.problem}")
-        else:
-            table.add_row(name, *_cells(run)[:4], state, *_cells(run)[4:])
+    rows = [_row(run, folder) for run in found]
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # for grep and files: a run is one line
+        # For grep and files: all of a run, on one line.
+        longest = max(sum(len(cell) + 2 for cell in row.values()) for row in rows)
+        console = Console(width=max(200, 2 * longest))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in _fitting(rows, console.width):
+        justify = "right" if column in NUMBERS else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column != "run")
+    for run, row in zip(found, rows, strict=True):
+        cells = {**row, "state": Text(row["state"], STYLES[run.state])}
+        table.add_row(*(cells[str(column.header)] for column in table.columns))
     console.print(table)
-    for problem in problems:
-        console.print(Text(problem, "red"))
+    for run in found:
+        if run.state == "damaged":
+            console.print(Text(f"{run.path} is damaged: {run.problem}", "red"))
 
 
-def _cells(run: Status) -> list[str]:
+def _fitting(rows: list[dict[str, str]], width: int) -> list[str]:
+    """The columns that the terminal has room for."""
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) + 2 for name in COLUMNS}
+    for name in LEFT_OUT:
+        if sum(widths.values()) - 2 <= width:
+            break
+        del widths[name]
+    return list(widths)
+
+
+def _row(run: Status, folder: Path) -> dict[str, str]:
+    name = str(run.path.relative_to(folder)) if run.path != folder else run.path.resolve().name
+    known = {} if run.state == "damaged" else _cells(run)
+    return {**dict.fromkeys(COLUMNS, ""), "run": name, "state": run.state, **known}
+
+
+def _cells(run: Status) -> dict[str, str]:
     method = _table(run.config, "method")
     base = _table(method, "base").get("name")
     test = _table(run.result, "test") or _table(run.last, "valid")
-    certified = run.certified.get("certified")
-    return [
-        f"{method.get('name', '?')}({base})" if base else str(method.get("name", "?")),
-        str(run.config.get("network", "?")),
-        str(run.config.get("data", "?")),
-        str(run.config.get("eps", "?")),
-        str(run.epochs),
-        _percent(test.get("accuracy")),
-        _percent(certified),
-        _clock(run.seconds),
-        run.hash[:8],
-    ]
+    return {
+        "method": f"{method.get('name', '?')}({base})" if base else str(method.get("name", "?")),
+        "network": str(run.config.get("network", "?")),
+        "data": str(run.config.get("data", "?")),
+        "eps": str(run.config.get("eps", "?")),
+        "stage": str(run.last.get("stage", "")),
+        "epochs": str(run.epochs),
+        "acc": _percent(test.get("accuracy")),
+        "VE": _percent(_table(run.last, "train").get("verified_error")),
+        "CR": _percent(run.certified.get("certified")),
+        "time": _clock(run.seconds),
+        "hash": run.hash[:8],
+    }
 
 
 def _table(table: dict[str, Any], key: str) -> dict[str, Any]:
