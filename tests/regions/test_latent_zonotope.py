@@ -170,7 +170,7 @@ def test_relaxation_by_hand():
 def test_stable_neurons_pass_or_vanish():
     prefix = nn.Sequential(nn.Identity(), nn.ReLU())
     ball = Ball(torch.tensor([[0.5, 0.5, 0.5]]), 0.1)
-    bounds = (torch.tensor([[0.4, -2.0, 0.0]]), torch.tensor([[0.6, -1.0, 0.0]]))
+    bounds = (torch.tensor([[0.4, -2.0, 0.0]]), torch.tensor([[0.6, -1.0, 0.6]]))
     region = LatentZonotope(prefix, ball, [bounds])
     point = region.point((torch.ones(1, 3), torch.ones(1, 3)))
     assert torch.allclose(point, torch.tensor([[0.6, 0.0, 0.6]]), atol=1e-6)

@@ -24,9 +24,10 @@ class Ball(Box):
     """
 
     def __init__(self, x: Tensor, eps: float | Tensor, low: float = 0.0, high: float = 1.0) -> None:
-        if not bool(((x >= low) & (x <= high)).all()):
+        least, most = (float(end) for end in x.aminmax()) if x.numel() else (low, high)
+        if not low <= least <= most <= high:
             raise UsageError(
-                f"x has pixels in [{float(x.min()):g}, {float(x.max()):g}];"
+                f"x has pixels in [{least:g}, {most:g}];"
                 f" the ball is clipped to [{low:g}, {high:g}] and needs x inside it"
             )
         self.x = x
@@ -38,10 +39,10 @@ class Ball(Box):
         self.eps_out = torch.where(self.eps > 0, self.eps + slack, self.eps)
         eps_in = (self.eps - slack).clamp_min(0)
         super().__init__(
-            (x - self.eps_out).clamp_min(low),
-            (x + self.eps_out).clamp_max(high),
+            (x - self.eps_out).clamp_min_(low),
+            (x + self.eps_out).clamp_max_(high),
         )
-        self._inside = Box((x - eps_in).clamp_min(low), (x + eps_in).clamp_max(high))
+        self._inside = Box((x - eps_in).clamp_min_(low), (x + eps_in).clamp_max_(high))
 
     @property
     def ends(self) -> tuple[Tensor, Tensor]:

@@ -99,12 +99,15 @@ Band = tuple[Tensor, Tensor]
 
 
 def _band(lb: Tensor, ub: Tensor, slope: Tensor | None) -> Band:
-    unstable = (lb < 0) & (ub > 0)
     if slope is None:
-        # Where stable the quotient is not used; the floor only keeps 0 / 0 out of it.
-        slope = ub / (ub - lb).clamp_min(torch.finfo(lb.dtype).tiny)
-    elif not bool(((slope >= 0) & (slope <= 1)).all()):
+        # Clipping at 0 gives the stable cases without asking: u / (u - 0) is 1 and 0 / (0 - l) is
+        # 0, both exactly. The floor only keeps 0 / 0 out.
+        below, above = lb.clamp_max(0), ub.clamp_min(0)
+        lam = above / (above - below).clamp_min_(torch.finfo(lb.dtype).tiny)
+        return lam, (lam * below).mul_(-0.5)
+    if not bool(((slope >= 0) & (slope <= 1)).all()):
         raise UsageError("slopes of a ReLU relaxation must lie in [0, 1]")
+    unstable = (lb < 0) & (ub > 0)
     lam = torch.where(unstable, slope, (lb >= 0).to(lb.dtype))
     mu = torch.where(unstable, torch.maximum(-slope * lb, (1 - slope) * ub) / 2, 0)
     return lam, mu
