@@ -14,8 +14,9 @@ numbers. Where only W is trained the gradient skips every neuron that the loss d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +32,9 @@ ROWS = 1280
 # What a number's part in the search for a median costs, in products of two numbers.
 SELECT = 300
 # Neurons whose gradient is computed at a time.
-NEURONS = 4096
+NEURONS = 2048
+# The share of the neurons below which it is faster to take them one by one.
+FEW = 0.3
 
 
 @dataclass(frozen=True)
@@ -254,40 +257,85 @@ def _block(S: Tensor, R: Tensor, bundles: list[Bundle], channels: int) -> Tensor
 
 
 class _Trained(torch.autograd.Function):
-    """The norms where only W has a gradient.
+    """The norms where only W has a gradient: nothing is kept for it, it is computed anew.
 
-    Few neurons have one: those that are stable are of no interest to the loss. For a neuron of
-    channel o with windows S and R the row of W diag(s) V is V^T (W_o * S), a transposed
-    convolution, and so the gradient of its norm in W_o is S * V(sign(row) * R).
+    Often few neurons have one, since the stable ones are of no interest to a loss.
     """
 
     @staticmethod
     def forward(
-        ctx: torch.autograd.function.FunctionCtx,
-        W: Tensor,
-        V: Tensor,
-        S: Tensor,
-        R: Tensor,
-        joints: list[Joint],
+        ctx: Any, W: Tensor, V: Tensor, S: Tensor, R: Tensor, joints: list[Joint]
     ) -> Tensor:
         ctx.save_for_backward(W, V, S, R)
-        ctx.joints = joints  # pyright: ignore[reportAttributeAccessIssue]
+        ctx.joints = joints
         return _blocks(V, S, R, W, joints)
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple:
-        W, V, S, R = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
-        first = [joint.first for joint in ctx.joints]  # pyright: ignore[reportAttributeAccessIssue]
-        seconds = [joint.second for joint in ctx.joints]  # pyright: ignore[reportAttributeAccessIssue]
-        dilation = [a.dilation for a in first]
-        spread = [a.stride * b.dilation for a, b in zip(first, seconds, strict=True)]
-        S, R = S.permute(0, 3, 1, 2), R.permute(0, 3, 1, 2)
-        upstream = grads[0].T.contiguous()
-        grad = torch.zeros_like(W)
-        for o, of_channel in enumerate(upstream):
-            for rows in of_channel.nonzero().flatten().split(NEURONS):
-                scale, radius = S[rows], R[rows]
-                row = F.conv_transpose2d(W[o] * scale, V, stride=spread, dilation=dilation)
-                weight = row.sgn_().mul_(radius).mul_(of_channel[rows].view(-1, 1, 1, 1))
-                grad[o] += (F.conv2d(weight, V, stride=spread, dilation=dilation) * scale).sum(0)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        W, V, S, R = ctx.saved_tensors
+        upstream = grads[0]
+        few = int(upstream.count_nonzero()) < FEW * upstream.numel()
+        grad = (_by_neuron if few else _by_block)(W, V, S, R, ctx.joints, upstream)
         return grad, None, None, None, None
+
+
+def _by_block(
+    W: Tensor, V: Tensor, S: Tensor, R: Tensor, joints: list[Joint], upstream: Tensor
+) -> Tensor:
+    """The gradient in W over all neurons, one block's values at a time."""
+    W = W.detach().requires_grad_()
+    with torch.enable_grad():
+        bundles = list(_bundles(V, W, joints))
+        leaves = [replace(b, K=[K.detach().requires_grad_() for K in b.K]) for b in bundles]
+        for s, r, g in zip(S.split(ROWS), R.split(ROWS), upstream.split(ROWS), strict=True):
+            _block(s, r, leaves, len(W)).backward(g)
+        made = [K for b in bundles for K in b.K]
+        grads = [K.grad for b in leaves for K in b.K]
+        return torch.autograd.grad(made, W, grads)[0]
+
+
+def _by_neuron(
+    W: Tensor, V: Tensor, S: Tensor, R: Tensor, joints: list[Joint], upstream: Tensor
+) -> Tensor:
+    """The gradient in W over the neurons that have one.
+
+    The row of W diag(s) V of a neuron of channel o with windows S and R is V^T (W_o * S), so the
+    gradient of its norm in W_o is S * V(sign(row) * R).
+    """
+    taps = W.permute(0, 2, 3, 1).contiguous()
+    matrix = V.permute(0, 2, 3, 1).flatten(1)
+    seconds = [joint.second.kernel for joint in joints]
+    firsts = [joint.first.kernel for joint in joints]
+    grad = torch.zeros_like(taps)
+    for o, of_channel in enumerate(upstream.T.contiguous()):
+        for rows in of_channel.nonzero().flatten().split(NEURONS):
+            scale = S[rows]
+            parts = (taps[o] * scale) @ matrix
+            row = R.new_zeros(len(rows), *R.shape[1:])
+            view = _pairs(row, joints)
+            parts = parts.view(len(rows), *seconds, *firsts, R.shape[3])
+            for t in product(range(seconds[0]), range(seconds[1])):
+                view[:, t[0], t[1]] += parts[:, t[0], t[1]]
+            row.sgn_().mul_(R[rows]).mul_(of_channel[rows].view(-1, 1, 1, 1))
+            back = _pairs(row, joints).flatten(3) @ matrix.T
+            grad[o] += back.mul_(scale).sum(0)
+    return grad.permute(0, 3, 1, 2)
+
+
+def _pairs(row: Tensor, joints: list[Joint]) -> Tensor:
+    """Joint windows [J, height, width, channels] by pair of taps, [J, t_y, t_x, v_y, v_x, c]."""
+    neurons, *strides, channel = row.stride()
+    return row.as_strided(
+        (
+            len(row),
+            *(joint.second.kernel for joint in joints),
+            *(joint.first.kernel for joint in joints),
+            row.shape[3],
+        ),
+        (
+            neurons,
+            *(joint.step() * s for joint, s in zip(joints, strides, strict=True)),
+            *(joint.first.dilation * s for joint, s in zip(joints, strides, strict=True)),
+            channel,
+        ),
+    )
