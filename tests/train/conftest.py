@@ -48,6 +48,20 @@ def staged(staged_module, monkeypatch):
     return staged_module.Staged
 
 
+@pytest.fixture(scope="session")
+def conv_network(tmp_path_factory) -> str:
+    """`FILE.py:net` with a convolution, for layerwise training in two stages."""
+    path = tmp_path_factory.mktemp("network") / "mine.py"
+    path.write_text(
+        "from torch import nn\n"
+        "from maar.networks import Normalize\n"
+        "def net(shape, classes, mean, std):\n"
+        "    return nn.Sequential(Normalize(mean, std), nn.Conv2d(shape[0], 4, 3), nn.ReLU(),\n"
+        "        nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, classes))\n"
+    )
+    return f"{path}:net"
+
+
 @pytest.fixture
 def tiny(images, staged) -> Config:
     """Two stages of two epochs of six steps, with validation."""

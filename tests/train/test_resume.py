@@ -16,6 +16,8 @@ import torch
 import maar.files
 from maar.config import to_toml
 from maar.errors import RunError, UsageError
+from maar.methods.colt import COLT
+from maar.methods.maar import MAAR
 from maar.train.display import Display
 from maar.train.status import read_metrics, status
 from maar.train.trainer import train
@@ -40,12 +42,20 @@ def outcome(path):
     return {file.name: file.read_bytes() for file in files}, metrics
 
 
+def replaced(config, **values):
+    """The configuration with settings of its `train` table changed."""
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, **values))
+
+
 class Crash(BaseException):
     """Stands for a kill at a certain moment."""
 
 
-def test_a_crash_before_any_file_operation_changes_nothing(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize("minutes", [10.0, 1e-9], ids=["epochs", "steps"])
+def test_a_crash_before_any_file_operation_changes_nothing(tiny, tmp_path, monkeypatch, minutes):
     """Every file is put in place by os.replace: stop the run at each of them in turn."""
+    epochs, batch = (2, 16) if minutes == 10.0 else (1, 32)
+    tiny = replaced(tiny, epochs=epochs, batch=batch, checkpoint_minutes=minutes, average="ema")
     train(tiny, tmp_path / "whole")
     expected = outcome(tmp_path / "whole")
     replace, count, crash_at = os.replace, 0, -1
@@ -70,11 +80,19 @@ def test_a_crash_before_any_file_operation_changes_nothing(tiny, tmp_path, monke
         assert outcome(path) == expected, f"after a crash at file operation {crash_at}"
 
 
+@pytest.mark.parametrize("minutes", [10.0, 1e-9], ids=["epochs", "steps"])
 @pytest.mark.parametrize(
-    "settings", [{}, {"optimizer": "sgd"}, {"clip": 0.1, "weight_decay": 0.1}], ids=str
+    "settings",
+    [
+        {"optimizer": "sgd"},
+        {"clip": 0.1, "weight_decay": 0.1, "average": "ema", "ema_decay": 0.9},
+        {"average": "swa", "average_from": 1, "lr_schedule": "halving", "lr_decay_every": 1},
+        {"average": "ema", "average_from": 1, "precision": "bf16"},
+    ],
+    ids=str,
 )
-def test_a_crash_within_any_epoch_changes_nothing(tiny, tmp_path, monkeypatch, settings):
-    config = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, **settings))
+def test_a_crash_within_any_epoch_changes_nothing(tiny, tmp_path, monkeypatch, settings, minutes):
+    config = replaced(tiny, **settings, checkpoint_minutes=minutes)
     train(config, tmp_path / "whole")
     loss, count, crash_at = type(tiny.method).loss, 0, -1
 
@@ -86,12 +104,33 @@ def test_a_crash_within_any_epoch_changes_nothing(tiny, tmp_path, monkeypatch, s
         return loss(self, batch)
 
     monkeypatch.setattr(type(tiny.method), "loss", counted)
-    for crash_at in (1, 7, 12, 13, 20, 24):
+    for crash_at in (1, 7, 13, 20):
         count, path = 0, tmp_path / f"crash-{crash_at}"
         with pytest.raises(Crash):
             train(config, path)
         train(config, path, resume=True)
         assert outcome(path) == outcome(tmp_path / "whole")
+        if minutes == 1e-9 and crash_at == 20:
+            log = (path / "log.txt").read_text()
+            assert "resumed after epoch 3 and 1 steps" in log  # 3 * 6 + 1 were done
+
+
+def test_a_crash_loses_nothing_of_an_average_of_batchnorm(tiny, images, tmp_path, monkeypatch):
+    """The statistics are averaged too, and convolutions have another memory layout."""
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def net(shape, classes, mean, std):\n"
+        "    return nn.Sequential(nn.Conv2d(shape[0], 4, 3), nn.BatchNorm2d(4), nn.ReLU(),\n"
+        "        nn.Conv2d(4, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(36, classes))\n"
+    )
+    network = f"{tmp_path / 'mine.py'}:net"
+    config = dataclasses.replace(tiny, network=network)
+    config = replaced(config, average="ema", optimizer="sgd", checkpoint_minutes=1e-9)
+    train(config, tmp_path / "whole")
+    for epochs in (1, 3):
+        stopped(config, tmp_path / f"{epochs}", monkeypatch, epochs)
+        train(config, tmp_path / f"{epochs}", resume=True)
+        assert outcome(tmp_path / f"{epochs}") == outcome(tmp_path / "whole")
 
 
 def command(folder: Path, *words: str) -> list[str]:
@@ -99,9 +138,30 @@ def command(folder: Path, *words: str) -> list[str]:
     return [sys.executable, str(script), "train", *words, "--runs", str(folder)]
 
 
-def test_kill_9_at_random_moments_changes_nothing(tiny, tmp_path):
-    longer = dataclasses.replace(tiny.train, epochs=12, batch=4)
-    (tmp_path / "c.toml").write_text(to_toml(dataclasses.replace(tiny, train=longer)))
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        (MAAR(), {"lr_schedule": "one_cycle", "average": "ema", "ema_decay": 0.9}),
+        (
+            COLT(mix=2.0),
+            {
+                "lr_schedule": "halving",
+                "lr_decay_from": 2,
+                "lr_decay_every": 1,
+                "average": "swa",
+                "average_from": 3,
+                "optimizer": "sgd",
+                "checkpoint_every": 2,
+            },
+        ),
+    ],
+    ids=["maar-ema", "colt-swa"],
+)
+def test_kill_9_at_random_moments_changes_nothing(tiny, conv_network, tmp_path, method, settings):
+    """Layerwise training in two stages, checkpoints in the middle of epochs, several kills."""
+    config = dataclasses.replace(tiny, method=method, network=conv_network)
+    config = replaced(config, epochs=5, batch=5, checkpoint_minutes=1e-3, **settings)
+    (tmp_path / "c.toml").write_text(to_toml(config))
     whole = command(tmp_path / "whole", str(tmp_path / "c.toml"), "--resume")
     subprocess.run(whole, check=True, capture_output=True)
     seconds = status(tmp_path / "whole" / "tiny").seconds

@@ -126,7 +126,7 @@ class Team(Workers):
         try:
             yield
         except RuntimeError as error:
-            reason = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0].partition(". ")[0]
             raise self.known_to_all(
                 RunError(f"another process of this run has ended; --resume continues it ({reason})")
             ) from error
