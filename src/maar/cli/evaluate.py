@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
         from maar.data import load
         from maar.networks import weights_hash
         from maar.train.env import resolve_device, resolve_threads
-        from maar.train.metrics import check_layers, measure
+        from maar.train.metrics import check_images, check_layers, measure
 
     attack = PGD(steps=args.steps, step_size=args.step_size, restarts=args.restarts, keep="best")
     subject = read_subject(
@@ -104,8 +104,7 @@ def main(argv: Sequence[str]) -> int:
     device = resolve_device("auto")
     torch.set_num_threads(resolve_threads(0))
     data = load(subject.data, valid=valid).to(device)
-    found = data.size(args.split)
-    images = found if args.limit is None else min(args.limit, found)
+    images = check_images(subject.net, data, args.split, args.limit)
     console = Console()
     what = f"{subject.name} on {subject.data}, eps {subject.eps}"
     console.print(f"{what} ({images:,} {args.split} images)", style="bold cyan", highlight=False)
@@ -133,7 +132,7 @@ def main(argv: Sequence[str]) -> int:
         "weights_hash": weights,
         "data_sha256": data.sha256,
         "images": measured.images,
-        "of": found,
+        "of": data.size(args.split),
         "accuracy": measured.accuracy,
         "latent_robustness": {str(d): x for d, x in measured.latent_robustness.items()},
         "certified": certified,
@@ -196,7 +195,7 @@ def _certified(subject: Subject, args: Evaluate, weights: str) -> dict[str, Any]
         "eps": float(subject.eps),
     }
     best: dict[str, Any] | None = None
-    for path in sorted(folder.glob("*/summary.json")):
+    for path in sorted(folder.glob("**/summary.json")):
         try:
             found = json.loads(path.read_text())
             if any(found[key] != value for key, value in wanted.items()):

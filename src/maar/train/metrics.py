@@ -98,9 +98,8 @@ def measure(
     `progress` is told after each batch how many pairs of image and layer have been tried with it.
     """
     layers = check_layers(net, layers)
-    _check(net, data, split, limit)
+    size = check_images(net, data, split, limit)
     regions = LatentRegions(net, data.shape, layers, bounds)
-    size = data.size(split) if limit is None else min(limit, data.size(split))
     correct, robust = 0, dict.fromkeys(layers, 0)
     for start in range(0, size, BATCH):
         part = slice(start, min(start + BATCH, size))
@@ -160,16 +159,17 @@ def check_layers(net: nn.Sequential, layers: Sequence[int] | None) -> list[int]:
     chosen = range(count + 1) if layers is None else sorted(set(layers))
     for layer in chosen:
         if not 0 <= layer <= count:
-            ones = f", 1 to {count} for the ReLUs that the network can be cut at" if count else ""
-            raise UsageError(f"layer {layer} (accepted: 0 for the input{ones})")
+            relus = {0: "", 1: ", 1 for the ReLU"}.get(count, f", 1 to {count} for the ReLUs")
+            raise UsageError(f"layer {layer} (accepted: 0 for the input{relus})")
     return list(chosen)
 
 
-def _check(net: nn.Sequential, data: DataSet, name: str, limit: int | None) -> None:
+def check_images(net: nn.Sequential, data: DataSet, split: str, limit: int | None = None) -> int:
+    """How many images there are to measure on, once it is clear that the network takes them."""
     if limit is not None and limit < 1:
         raise UsageError(f"limit = {limit} (accepted: 1 or more images)")
-    if not data.size(name):
-        raise UsageError(f"data set {data.name} has no {name} images")
+    if not data.size(split):
+        raise UsageError(f"data set {data.name} has no {split} images")
     try:
         check(net, data.shape)
     except LayerError as error:
@@ -178,3 +178,4 @@ def _check(net: nn.Sequential, data: DataSet, name: str, limit: int | None) -> N
     for weight, tensor in net.state_dict().items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise RunError(f"the network cannot be measured: {weight} has NaN or infinite numbers")
+    return data.size(split) if limit is None else min(limit, data.size(split))
