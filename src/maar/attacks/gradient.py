@@ -33,6 +33,7 @@ from maar.attacks.layers import (
     Relu,
     Scale,
     Visit,
+    empty_in_format,
     in_format,
 )
 from maar.attacks.losses import LOSSES, LossName
@@ -53,6 +54,7 @@ class Unknown(Exception):
 class Climber:
     """The loss over a region behind which `suffix` stands. Raises `Unknown` if it has to."""
 
+    @torch.no_grad()
     def __init__(
         self, suffix: nn.Module, region: Region, y: Tensor, target: Tensor | None, loss: LossName
     ) -> None:
@@ -75,9 +77,10 @@ class Climber:
         self.layers = self._chain(flat, iter(bands), owns=True, first=True)
         self.y, self.target, self.loss = y, target, loss
 
+    @torch.no_grad()
     def sign_steps(self, e: Errors, steps: int, size: float) -> Errors:
         """The iterate after so many steps from e."""
-        d = tuple(in_format(group + 1) for group in e)
+        d = tuple(_shifted(group) for group in e)
         signs = tuple(torch.empty_like(group) for group in d)
 
         def step(group: int, g: Tensor) -> None:
@@ -88,19 +91,21 @@ class Climber:
             self._pass(d, step)
         return tuple(group.sub_(1) for group in d)
 
-    def gradient(self, e: Errors) -> Errors:
-        """The gradient in e, as autograd would give it."""
+    @torch.no_grad()
+    def gradient(self, e: Errors) -> tuple[Tensor, Errors]:
+        """The logits, and the loss's gradient in e."""
         scales = (self.half_width, *(band.mu for band in self.bands))
         found: dict[int, Tensor] = {}
-        d = tuple(in_format(group + 1) for group in e)
-        self._pass(d, lambda group, g: found.update({group: g * scales[group]}))
-        return tuple(found[group] for group in range(len(e)))
+        d = tuple(_shifted(group) for group in e)
+        z = self._pass(d, lambda group, g: found.update({group: g * scales[group]}))
+        return z, tuple(found[group] for group in range(len(e)))
 
-    def _pass(self, d: Errors, visit: Visit) -> None:
+    def _pass(self, d: Errors, visit: Visit) -> Tensor:
         for band, group in zip(self.bands, d[1:], strict=True):
             band.d = group
         z = self.layers.forward(torch.addcmul(self.lb, self.half_width, d[0]))
         visit(0, self.layers.backward(self._slope(z), visit))
+        return z
 
     def _slope(self, z: Tensor) -> Tensor:
         """The gradient of the loss in the logits."""
@@ -149,6 +154,11 @@ class Climber:
     def _band(self, lam: Tensor, mu: Tensor, owns: bool) -> Band:
         self.bands.append(Band(len(self.bands) + 1, lam, mu, owns))
         return self.bands[-1]
+
+
+def _shifted(e: Tensor) -> Tensor:
+    """1 + e in the memory format of an attack, in one pass."""
+    return torch.add(e, 1, out=empty_in_format(e))
 
 
 def _flat(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:

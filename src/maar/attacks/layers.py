@@ -32,12 +32,15 @@ def in_format(v: Tensor) -> Tensor:
     oneDNN's convolutions are up to twice as fast in it. The strides are those of the format even
     where `contiguous` would leave them, with one channel: convolutions choose by strides.
     """
-    if v.dim() != 4 or v.device.type != "cpu":
-        return v.contiguous()
-    _, channels, height, width = v.shape
-    if v.stride() == (height * width * channels, 1, width * channels, channels):
-        return v
-    return torch.empty_like(v, memory_format=torch.channels_last).copy_(v)
+    target = empty_in_format(v)
+    return v if v.stride() == target.stride() else target.copy_(v)
+
+
+def empty_in_format(like: Tensor) -> Tensor:
+    """A tensor to be filled, in the memory format of an attack."""
+    if like.dim() == 4 and like.device.type == "cpu":
+        return torch.empty_like(like, memory_format=torch.channels_last)
+    return torch.empty_like(like, memory_format=torch.contiguous_format)
 
 
 class Layer:

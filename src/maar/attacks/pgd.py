@@ -8,14 +8,10 @@ layers behind it.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
 from maar.attacks.attack import Attack, Rows
-from maar.attacks.gradient import Climber, Unknown
 from maar.errors import UsageError, unknown
 from maar.regions import Errors
 from maar.regions.region import take
@@ -44,10 +40,8 @@ class PGD(Attack):
         return self.keep == "best"
 
     def run(self, rows: Rows, e: Errors) -> Errors:
-        if rows.best is None and len(rows):
-            with contextlib.suppress(Unknown), torch.no_grad():
-                climber = Climber(rows.suffix, rows.region, rows.y, rows.target, rows.loss)
-                return climber.sign_steps(e, self.steps, self.step_size)
+        if rows.best is None and rows.climber is not None:
+            return rows.climber.sign_steps(e, self.steps, self.step_size)
         for _ in range(self.steps):
             _, gradient = rows.climb(e)
             is_open = rows.still_open()
