@@ -54,6 +54,8 @@ def _text(value: float, low: Fraction, high: Fraction) -> str | None:
 
 def _real(question: Question, near: Tensor) -> Tensor:
     """Upper bounds of every row at the real point that `near` is rounded from."""
+    if not question.subject.rows[-1].stop:
+        return near.new_empty(0)
     down, up = torch.tensor(-torch.inf), torch.tensor(torch.inf)
     # The point's decimals are at most half an ulp from their nearest float64.
     box = Corners(torch.nextafter(near, down.double()), torch.nextafter(near, up.double()))
