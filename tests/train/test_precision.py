@@ -1,0 +1,86 @@
+"""Lower precision in the loss: weights stay float32, and what a device cannot do is refused."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import maar.train.precision
+import maar.train.trainer
+from maar.errors import UsageError
+from maar.train.checkpoint import load_weights
+from maar.train.display import Display
+from maar.train.precision import check_precision
+from maar.train.trainer import train
+
+
+def replaced(config, **values):
+    """The configuration with settings of its `train` table changed."""
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, **values))
+
+
+class Warnings(Display):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.lines = []
+
+    def warn(self, line):
+        self.lines.append(line)
+
+
+def test_bf16_trains_float32_weights(tiny_pgd, tmp_path, monkeypatch):
+    monkeypatch.setattr(maar.train.precision, "cpu_flags", lambda: {"avx2"})
+    seen, display = set(), Warnings()
+    loss = type(tiny_pgd.method).loss
+
+    def watched(self, batch):
+        seen.add(batch.net(batch.x).dtype)
+        return loss(self, batch)
+
+    monkeypatch.setattr(type(tiny_pgd.method), "loss", watched)
+    train(replaced(tiny_pgd, precision="bf16"), tmp_path / "bf16", display=display)
+    assert seen == {torch.bfloat16}
+    assert display.lines == [
+        "this CPU has no bfloat16 arithmetic: precision = 'bf16' is slower than '32' here"
+    ]
+    low, _ = load_weights(tmp_path / "bf16" / "model.safetensors")
+    assert all(weight.dtype == torch.float32 for weight in low.values())
+    train(tiny_pgd, tmp_path / "32")
+    full, _ = load_weights(tmp_path / "32" / "model.safetensors")
+    assert not all(torch.equal(low[key], full[key]) for key in full)
+    assert all(torch.allclose(low[key], full[key], atol=0.1) for key in full)
+
+
+def test_a_cpu_with_bfloat16_needs_no_warning(monkeypatch):
+    monkeypatch.setattr(maar.train.precision, "cpu_flags", lambda: {"avx2", "amx_bf16"})
+    assert check_precision("bf16", torch.device("cpu")) == ""
+    assert check_precision("32", torch.device("cpu")) == ""
+
+
+def test_16_needs_a_gpu(tiny_pgd, tmp_path):
+    with pytest.raises(UsageError, match=r"precision = '16' needs a GPU, not device 'cpu'"):
+        train(replaced(tiny_pgd, precision="16"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_scale_of_float16_gradients_survives_a_resume(tiny_pgd, tmp_path, monkeypatch):
+    """On the CPU, which can do it, only slowly. The first scales overflow and are halved."""
+    monkeypatch.setattr(maar.train.trainer, "check_precision", lambda precision, device: "")
+    config = replaced(tiny_pgd, precision="16", clip=1.0, checkpoint_minutes=1e-9)
+    train(config, tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    class Stopping(Display):
+        def step(self, epoch, steps, loss, notes):
+            if epoch.number == 1 and steps == 3:
+                raise Stop
+
+    with pytest.raises(Stop):
+        train(config, tmp_path / "run", display=Stopping())
+    train(config, tmp_path / "run", resume=True)
+    whole, _ = load_weights(tmp_path / "whole" / "model.safetensors")
+    again, _ = load_weights(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(whole[key], again[key]) for key in whole)
