@@ -69,7 +69,7 @@ class Subject:
     def _linear(case: Case, inner: bool) -> nn.Linear:
         A = np.concatenate([condition.A for condition in case.conditions])
         b = np.concatenate([c.b_in if inner else c.b for c in case.conditions])
-        layer = nn.utils.skip_init(nn.Linear, A.shape[1], A.shape[0], dtype=torch.float64)
+        layer = nn.Linear(A.shape[1], A.shape[0], device="meta").to_empty(device="cpu").double()
         with torch.no_grad():
             layer.weight.copy_(torch.from_numpy(A))
             layer.bias.copy_(torch.from_numpy(-b))

@@ -1,0 +1,276 @@
+"""`maar verify` and `maar export`: what the user sees, and the way there and back."""
+
+import csv
+import gzip
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from maar.cli.main import COMMANDS, main
+from maar.exchange.instances import read_instances
+from maar.exchange.onnx_in import read_onnx
+from maar.exchange.onnx_out import write_onnx
+from maar.networks import Normalize, weights_hash
+
+onnx = pytest.importorskip("onnx")
+
+# The network below is y = x: the answers are known by hand.
+HEAD = "".join(f"(declare-const {v} Real)\n" for v in ("X_0", "X_1", "Y_0", "Y_1"))
+BOX = "".join(f"(assert (>= X_{i} 0)) (assert (<= X_{i} 1))\n" for i in range(2))
+SAT = f"{HEAD}{BOX}(assert (<= Y_0 0.25))\n(assert (>= Y_1 0.5))\n"
+UNSAT = f"{HEAD}{BOX}(assert (or (and (<= Y_0 -0.25)) (and (>= Y_1 1.5))))\n"
+TIE = f"{HEAD}{BOX}(assert (<= Y_0 0))\n(assert (>= Y_0 0))\n"
+
+
+@pytest.fixture
+def net():
+    linear = nn.Linear(2, 2)
+    with torch.no_grad():
+        linear.weight.copy_(torch.eye(2))
+        linear.bias.zero_()
+    return nn.Sequential(nn.Flatten(), linear).eval()
+
+
+@pytest.fixture
+def folder(tmp_path, net):
+    write_onnx(net, tmp_path / "net.onnx", (1, 1, 2))
+    for name, text in (("sat", SAT), ("unsat", UNSAT), ("tie", TIE)):
+        (tmp_path / f"{name}.vnnlib").write_text(text)
+    return tmp_path
+
+
+def test_listed():
+    assert {"verify", "export"} <= COMMANDS.keys()
+
+
+def test_sat_with_the_counterexample(folder, capsys):
+    out = folder / "answer.txt"
+    code = main(["verify", f"{folder}/net.onnx", f"{folder}/sat.vnnlib", "--out", str(out)])
+    said = capsys.readouterr().out
+    assert code == 0
+    first, *pairs = said.splitlines()
+    assert first == "sat"
+    assert said.startswith("sat\n((X_0 ")
+    assert said.endswith("))\n")
+    values = dict(pair.strip("()").split() for pair in pairs)
+    assert list(values) == ["X_0", "X_1", "Y_0", "Y_1"]
+    x = [Fraction(values["X_0"]), Fraction(values["X_1"])]
+    assert 0 <= x[0] < 0.25
+    assert 0.5 < x[1] <= 1
+    assert float(values["Y_1"]) == pytest.approx(float(x[1]))
+    assert out.read_text() == said
+
+
+def test_unsat(folder, capsys):
+    assert main(["verify", f"{folder}/net.onnx", f"{folder}/unsat.vnnlib"]) == 0
+    assert capsys.readouterr().out == "unsat\n"
+
+
+def test_neither(folder, capsys):
+    args = [f"{folder}/net.onnx", f"{folder}/tie.vnnlib", "--timeout", "0.5"]
+    assert main(["verify", *args]) == 0
+    assert capsys.readouterr().out in ("timeout\n", "unknown\n")
+
+
+def test_packed_files(folder, capsys):
+    for name in ("net.onnx", "unsat.vnnlib"):
+        path = folder / name
+        path.with_name(f"{name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert main(["verify", f"{folder}/net.onnx.gz", f"{folder}/unsat.vnnlib"]) == 0
+    assert capsys.readouterr().out == "unsat\n"
+
+
+def test_mean_and_std(folder, capsys):
+    # y = (x - 0.5) / 0.25 is between -2 and 2
+    text = f"{HEAD}{BOX}(assert (<= Y_0 BOUND))"
+    for bound, answer in (("-2.01", "unsat"), ("-1.9", "sat")):
+        (folder / "p.vnnlib").write_text(text.replace("BOUND", bound))
+        args = [f"{folder}/net.onnx", f"{folder}/p.vnnlib", "--mean", "0.5", "--std", "0.25"]
+        assert main(["verify", *args]) == 0
+        assert capsys.readouterr().out.splitlines()[0] == answer
+
+
+def test_instances(folder, capsys):
+    path, out = folder / "instances.csv", folder / "results" / "table.csv"
+    path.write_text("net.onnx,sat.vnnlib,20\n./net.onnx,./unsat.vnnlib,20\n")
+    assert main(["verify", "--instances", str(path), "--out", str(out)]) == 0
+    rows = list(csv.DictReader(out.open()))
+    assert [row["result"] for row in rows] == ["sat", "unsat"]
+    assert [row["timeout"] for row in rows] == ["20", "20"]
+    assert "1/2 net.onnx sat.vnnlib sat" in capsys.readouterr().out
+    (found,) = (out.parent / "counterexamples").iterdir()
+    assert found.read_text().startswith("sat\n((X_0 ")
+
+
+def test_an_instance_that_fails_does_not_stop_the_others(folder, capsys):
+    path, out = folder / "instances.csv", folder / "table.csv"
+    path.write_text("net.onnx,none.vnnlib,9\nnone.onnx,sat.vnnlib,9\nnet.onnx,unsat.vnnlib,9\n")
+    assert main(["verify", "--instances", str(path), "--out", str(out)]) == 1
+    assert [row["result"] for row in csv.DictReader(out.open())] == ["error", "error", "unsat"]
+    assert "2 of 3 instances failed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["D/net.onnx"], 2, "NET.onnx and PROP.vnnlib"),
+        ([], 2, "NET.onnx and PROP.vnnlib"),
+        (["D/net.onnx", "D/none.vnnlib"], 2, "none.vnnlib' does not exist"),
+        (["D/none.onnx", "D/sat.vnnlib"], 2, "none.onnx' does not exist"),
+        (["D/net.onnx", "D/sat.vnnlib", "--timeout", "0"], 2, "--timeout 0"),
+        (["D/net.onnx", "D/sat.vnnlib", "--timeout", "nan"], 2, "--timeout nan"),
+        (["D/net.onnx", "--instances", "D/instances.csv"], 2, "give it alone"),
+        (["--instances", "D/none.csv"], 2, "none.csv' does not exist"),
+        (["D/net.onnx", "D/bad.vnnlib"], 2, "bad.vnnlib:1:17: ')' must come here"),
+        (["D/net.onnx", "D/three.vnnlib"], 2, "3 inputs and 1 outputs, the network has 2"),
+        (["D/net.onnx", "D/sat.vnnlib", "--mean", "1", "2", "--std", "1", "2"], 2, "mean"),
+        (["D/random.onnx", "D/sat.vnnlib"], 1, "not an ONNX file"),
+        (["D/nan.onnx", "D/sat.vnnlib"], 1, "NaN"),
+        (["D/tanh.onnx", "D/sat.vnnlib"], 2, "operator Tanh: not supported"),
+    ],
+)
+def test_a_mistake_is_one_line(folder, net, capsys, args, code, words):
+    (folder / "bad.vnnlib").write_text("(assert (<= 0 1 2))\n")
+    (folder / "three.vnnlib").write_text(
+        "".join(f"(declare-const {v} Real)\n" for v in ("X_0", "X_1", "X_2", "Y_0"))
+        + "".join(f"(assert (>= X_{i} 0)) (assert (<= X_{i} 1))\n" for i in range(3))
+    )
+    (folder / "random.onnx").write_bytes(np.random.default_rng(0).bytes(3000))
+    model = onnx.load(folder / "net.onnx")
+    model.graph.node[0].op_type = "Tanh"
+    del model.graph.node[0].attribute[:]
+    onnx.save(model, folder / "tanh.onnx")
+    with torch.no_grad():
+        net[1].weight[0, 0] = torch.nan
+    write_onnx(net, folder / "nan.onnx", (1, 1, 2))
+    assert main(["verify", *(arg.replace("D/", f"{folder}/") for arg in args)]) == code
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert words in told
+
+
+# export
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Four images of two pixels; the network above is right about all but the last."""
+    x = np.float32([[0.9, 0.1], [0.2, 0.8], [0.55, 0.45], [0.3, 0.7]]).reshape(4, 1, 2)
+    y = np.array([0, 1, 0, 0])
+    path = tmp_path / "tiny.npz"
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+    return f"npz:{path}"
+
+
+@pytest.fixture
+def normalised(tmp_path):
+    """y = 4 x - 2, with the normalisation inside, for images of two pixels."""
+    linear = nn.Linear(2, 2)
+    with torch.no_grad():
+        linear.weight.copy_(torch.eye(2))
+        linear.bias.zero_()
+    net = nn.Sequential(Normalize([0.5], [0.25]), nn.Flatten(), linear).eval()
+    path = tmp_path / "mine.onnx"
+    write_onnx(net, path, (1, 1, 2))
+    return path
+
+
+def test_export_a_network(normalised, tmp_path, capsys):
+    out = tmp_path / "again.onnx"
+    assert main(["export", str(normalised), "--onnx", str(out)]) == 0
+    assert str(out) in capsys.readouterr().out
+    assert out.read_bytes() == normalised.read_bytes()
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_there_and_back(normalised, images, tmp_path, capsys, version):
+    if version == "2.0":
+        pytest.importorskip("vnnlib")
+    folder = tmp_path / "out"
+    what = ["--data", images, "--eps", "0.1", "--indices", "0,1,2,3", "--version", version]
+    assert main(["export", str(normalised), "--vnnlib", str(folder), *what]) == 0
+    assert weights_hash(read_onnx(folder / "net.onnx")) == weights_hash(read_onnx(normalised))
+    instances = read_instances(folder / "instances.csv")
+    assert len(instances) == 4
+    assert {instance.network for instance in instances} == {"net.onnx"}
+    table = tmp_path / "table.csv"
+    args = ["--instances", f"{folder}/instances.csv", "--out", str(table), "--timeout", "20"]
+    assert main(["verify", *args]) == 0
+    # margins 0.8, 0.6 and 0.1 against 2 eps; the last is wrong without any attack
+    assert [r["result"] for r in csv.DictReader(table.open())] == ["unsat", "unsat", "sat", "sat"]
+    capsys.readouterr()
+
+
+def test_export_what_certify_left_open(normalised, images, tmp_path, capsys):
+    store, folder = tmp_path / "store", tmp_path / "out"
+    certify = ["--data", images, "--eps", "0.1", "--out", str(store), "--workers", "1"]
+    verifiers = ["--verifiers", "misclassified,interval"]  # which leave image 2 open
+    assert main(["certify", str(normalised), *certify, *verifiers]) == 0
+    args = ["export", str(normalised), "--vnnlib", str(folder), "--open", str(store)]
+    assert main(args) == 0
+    (instance,) = read_instances(folder / "instances.csv")
+    assert "_2_eps_0.1" in instance.property
+    capsys.readouterr()
+    assert main(["verify", f"{folder}/net.onnx", f"{folder}/{instance.property}"]) == 0
+    assert capsys.readouterr().out.startswith("sat\n")
+
+    for line in ("--data", images), ("--eps", "0.2"):
+        assert main([*args, *line]) == 2
+        assert "leave --data and --eps out" in capsys.readouterr().err
+    other = tmp_path / "other.onnx"
+    write_onnx(nn.Sequential(nn.Flatten(), nn.Linear(2, 2)), other, (1, 1, 2))
+    assert main(["export", str(other), *args[2:]]) == 2
+    assert "about another network" in capsys.readouterr().err
+    manifest = json.loads((store / "manifest.json").read_text())
+    (store / "manifest.json").write_text(json.dumps({**manifest, "subject": 1}))
+    assert main(args) == 1
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_nothing_is_open(normalised, images, tmp_path, capsys):
+    store = tmp_path / "store"
+    certify = ["--data", images, "--eps", "0.01", "--out", str(store), "--workers", "1"]
+    assert main(["certify", str(normalised), *certify]) == 0
+    args = ["--vnnlib", str(tmp_path / "out"), "--open", str(store)]
+    assert main(["export", str(normalised), *args]) == 0
+    assert "no image is open" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "give --onnx FILE or --vnnlib DIR"),
+        (["--onnx", "x.onnx", "--indices", "1"], "are for --vnnlib"),
+        (["--vnnlib", "out"], "--indices I,J,... or --open DIR"),
+        (["--vnnlib", "out", "--indices", "1", "--open", "s"], "one of them"),
+        (["--vnnlib", "out", "--indices", "1"], "--data is needed"),
+        (["--vnnlib", "out", "--indices", "1", "--data", "IMAGES"], "--eps is needed"),
+        (["--vnnlib", "out", "--indices", "x", "--data", "IMAGES", "--eps", "0.1"], "'x'"),
+        (["--vnnlib", "out", "--indices", "9", "--data", "IMAGES", "--eps", "0.1"], "0 to 3"),
+        (["--vnnlib", "out", "--indices", "1", "--data", "mnist_mini", "--eps", "0.1"], "1x28x28"),
+        (["--vnnlib", "out", "--indices", "1", "--data", "IMAGES", "--eps", "9"], "9/255"),
+        (["--vnnlib", "out", "--open", "nowhere"], "no manifest.json"),
+        (["--onnx", "x.onnx", "--batch", "0"], "batch = 0"),
+        (["--vnnlib", "out", "--indices", "1", "--timeout", "-1"], "--timeout -1"),
+    ],
+)
+def test_export_refuses(normalised, images, tmp_path, capsys, monkeypatch, args, words):
+    monkeypatch.chdir(tmp_path)
+    given = [images if arg == "IMAGES" else arg for arg in args]
+    assert main(["export", str(normalised), *given]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert words in told
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "x.onnx").exists()
+
+
+def test_export_of_nothing(capsys):
+    assert main(["export", "nowhere", "--onnx", "x.onnx"]) == 2
+    assert "neither the folder of a run" in capsys.readouterr().err
