@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from maar.bounds.affine import conv_of, per_channel, scale_of
-from maar.bounds.bound import Bound, Enclosure, Pair, Problem, intersect
+from maar.bounds.bound import Bound, Enclosure, Pair, Problem
 from maar.bounds.composed import Matrix, Path
 from maar.bounds.graph import Add
 from maar.bounds.interval import Boxes
@@ -35,6 +35,9 @@ class Cauchy(Bound):
 
     `per_group`: one median per group of error terms, summed, as COLT does (closer to the
     truth); else one median over all of them. `generator`: where the randomness comes from.
+    `two_matrices`: compute norms after two matrices where that is cheaper; else estimate them.
+    `skip_stable`: a neuron that interval bounds prove stable keeps these, which is all that a
+    ReLU or a loss on stability asks of it, costs next to nothing and has no gradient.
     """
 
     name: ClassVar[str] = "cauchy"
@@ -42,19 +45,30 @@ class Cauchy(Bound):
     projections: int = 50
     per_group: bool = True
     generator: torch.Generator | None = None
+    skip_stable: bool = False
+    two_matrices: bool = True
 
     def enclose(self, problem: Problem) -> Enclosure:
         """Differentiable in the weights and the box."""
         graph, C = problem.graph, problem.C
         boxes = Boxes.start(graph, problem.box, False)
         lb, ub = boxes.lb[0], boxes.ub[0]
-        values = [Projected((lb + ub) / 2, {-1: self._fresh((ub - lb) / 2)})]
+        whole = any(isinstance(node.op, Add) for node in graph.nodes)
+        values = [Projected((lb + ub) / 2, {-1: self._fresh((ub - lb) / 2, whole)})]
         pre: list[Pair] = []
-        for node in graph.nodes:
+        for i, node in enumerate(graph.nodes):
             given = [values[v] for v in node.inputs]
             if isinstance(node.op, nn.ReLU):
-                bounds = intersect(self._bounds(given[0]), problem.known_at(len(pre)))
-                values.append(self._relu(given[0], len(pre), *bounds))
+                # What is known is not estimated.
+                known = problem.known_at(len(pre))
+                interval = self._interval(boxes, i)
+                if known is None:
+                    bounds = self._bounds(given[0], interval)
+                else:
+                    bounds = known[0].to(lb), known[1].to(ub)
+                if interval:
+                    boxes.refine(node.inputs[0], bounds)
+                values.append(self._relu(given[0], len(pre), *bounds, whole))
                 pre.append(bounds)
             else:
                 values.append(RULES[type(node.op)](node.op, *given))
@@ -67,34 +81,66 @@ class Cauchy(Bound):
                 lambda x: (C.abs() @ x.unsqueeze(-1)).squeeze(-1),
                 None,
             )
-        return Enclosure(*self._bounds(out), tuple(pre))
+            return Enclosure(*self._bounds(out, None), tuple(pre))
+        interval = self._interval(boxes, len(graph.nodes))
+        flat = interval and (interval[0].flatten(1), interval[1].flatten(1))
+        return Enclosure(*self._bounds(out, flat), tuple(pre))
 
-    def _bounds(self, value: Projected) -> Pair:
-        known = [group.exact for group in value.groups.values() if group.exact is not None]
-        rest = [group.samples() for group in value.groups.values() if group.exact is None]
+    def _interval(self, boxes: Boxes, node: int) -> Pair | None:
+        """The interval bounds on what node `node` is given."""
+        if not self.skip_stable:
+            return None
+        # (whom a stable neuron's bounds need not be tight for needs no gradient of them either)
+        with torch.no_grad():
+            boxes.advance(node)
+        value = boxes.graph.nodes[node].inputs[0] if node < len(boxes.graph.nodes) else node
+        return boxes.lb[value], boxes.ub[value]
+
+    def _bounds(self, value: Projected, interval: Pair | None) -> Pair:
+        where = None
+        if interval is not None:
+            where = (interval[0] < 0) & (interval[1] > 0)
+        norms, rest = [], []
+        for group in value.groups.values():
+            exact = group.norms(where)
+            if exact is None:
+                rest.append(group.samples())
+            else:
+                norms.append(exact)
         if rest and not self.per_group:
-            rest = [torch.stack(rest).sum(0)]
-        norms = known + [samples.abs().median(1).values for samples in rest]
+            rest = [sum(rest[1:], rest[0])]
+        norms += [_medians(samples, where) for samples in rest]
         radius = torch.stack(norms).sum(0)
-        return value.centre - radius, value.centre + radius
+        lb, ub = value.centre - radius, value.centre + radius
+        if interval is None or where is None:
+            return lb, ub
+        return torch.where(where, lb, interval[0]), torch.where(where, ub, interval[1])
 
-    def _relu(self, value: Projected, k: int, lb: Tensor, ub: Tensor) -> Projected:
+    def _relu(self, value: Projected, k: int, lb: Tensor, ub: Tensor, whole: bool) -> Projected:
         slope, height = parallel_lines(lb, ub, None)
-        below = value.scaled(lambda x: x * slope, lambda x: _per_image(x, lambda v: v * slope))
-        groups = {**below.groups, k: self._fresh(height / 2)}
+        below = value.scaled(lambda x: x * slope, lambda x: x * slope)
+        groups = {**below.groups, k: self._fresh(height / 2, whole)}
         return Projected(below.centre + height / 2, groups)
 
-    def _fresh(self, radius: Tensor) -> Group:
+    def _fresh(self, radius: Tensor, whole: bool) -> Group:
         """A new group: one error term per neuron, which knows its norm and has no projections."""
+        drawn: list[Tensor] = []
 
-        def draw() -> Tensor:
-            # The same numbers for all images of the batch: k times fewer to draw.
-            shape = (1, self.projections, *radius.shape[1:])
-            uniform = torch.rand(shape, generator=self.generator, dtype=radius.dtype)
-            # The inverse of the Cauchy distribution function.
-            return torch.tan(torch.pi * (uniform.to(radius.device) - 0.5)) * radius.unsqueeze(1)
+        def draw(part: slice) -> Tensor:
+            if not drawn:
+                # The same numbers for all images of the batch: N times fewer to draw.
+                shape = (self.projections, 1, *radius.shape[1:])
+                uniform = torch.rand(shape, generator=self.generator, dtype=radius.dtype)
+                # The inverse of the Cauchy distribution function.
+                drawn.append(torch.tan(torch.pi * (uniform - 0.5)).to(radius.device))
+            return drawn[0][part] * radius
 
-        return Group(radius, draw, self.projections, diagonal=True)
+        rival = self.projections if self.two_matrices else 0
+        return Group(radius, draw, self.projections, rival, whole, diagonal=True)
+
+
+# How many numbers a value's projections may have at a time.
+AT_A_TIME = 1 << 25
 
 
 @dataclass
@@ -102,21 +148,50 @@ class Group:
     """One group of error terms: its L1 norms where they are known, its projections when asked.
 
     `diagonal`: each neuron has one term of its own, so the norms survive one matrix as |W| mu;
-    after that `path` says how the terms came here.
+    after that `path` says how the terms came here. `rival`: how many projections a computed
+    norm must cost less than. `whole`: make all projections of every value at once, for values
+    that are used more than once; else some at a time, to save memory.
     """
 
     exact: Tensor | None
-    make: Callable[[], Tensor]
+    make: Callable[[slice], Tensor]
     projections: int
+    rival: int
+    whole: bool
     diagonal: bool = False
     path: Path | None = None
+    largest: int = 1
     made: Tensor | None = field(default=None, repr=False)
 
+    def norms(self, where: Tensor | None) -> Tensor | None:
+        """The L1 norms if they are known, or can be; `where` says at which neurons they matter."""
+        if self.exact is None and self.path and self.path.second is not None:
+            return self.path.norms(where)
+        return self.exact
+
     def samples(self) -> Tensor:
-        """The projections A R, [N, k, *shape], made once and only if somebody needs them."""
+        """The projections A R, [k, N, *shape], made once and only if somebody needs them."""
         if self.made is None:
-            self.made = self.make()
+            size = self.projections if self.whole else max(1, AT_A_TIME // self.largest)
+            starts = range(0, self.projections, size)
+            self.made = torch.cat([self.make(slice(i, i + size)) for i in starts])
         return self.made
+
+    def part(self, part: slice) -> Tensor:
+        """Some of the projections."""
+        if self.whole or self.made is not None:
+            return self.samples()[part]
+        return self.make(part)
+
+    def mapped(self, apply: Map, like: Tensor, **changes: Any) -> Group:
+        """The group behind a linear map of the projections to values shaped `like`."""
+        return replace(
+            self,
+            make=lambda part: apply(self.part(part)),
+            largest=max(self.largest, like.numel()),
+            made=None,
+            **changes,
+        )
 
 
 @dataclass(frozen=True)
@@ -129,19 +204,18 @@ class Projected:
     def scaled(self, apply: Map, to_samples: Map, absolute: Map | None = None) -> Projected:
         """A map of each neuron by itself: norms stay known (`absolute` is it on norms)."""
         on_norms = absolute or apply
-        groups = {}
+        after, groups = apply(self.centre), {}
         for k, group in self.groups.items():
             exact = None if group.exact is None else on_norms(group.exact)
-            path = group.path and replace(group.path, scale=to_samples(group.path.scale))
-            make = _then(group, to_samples)
-            groups[k] = Group(exact, make, group.projections, group.diagonal, path)
-        return Projected(apply(self.centre), groups)
+            path = group.path and group.path.scaled(to_samples, on_norms)
+            groups[k] = group.mapped(to_samples, after, exact=exact, path=path)
+        return Projected(after, groups)
 
     def mixed(
         self, centre: Map, to_samples: Map, absolute: Map, matrix: Matrix | None
     ) -> Projected:
         """A matrix (None: one per image), after which few norms are known."""
-        groups = {}
+        after, groups = centre(self.centre), {}
         for k, group in self.groups.items():
             exact = path = None
             if group.diagonal:
@@ -150,28 +224,29 @@ class Projected:
                 if matrix is not None:
                     ones = exact.new_ones(1, 1, *exact.shape[1:])
                     path = Path(group.exact, matrix, ones)
-            elif group.path and matrix is not None and group.path.pays(matrix, group.projections):
-                exact = group.path.norms(matrix)
-            make = _then(group, to_samples)
-            groups[k] = Group(exact, make, group.projections, path=path)
-        return Projected(centre(self.centre), groups)
+            elif group.path and matrix is not None:
+                path = group.path.then(matrix, group.rival)
+            groups[k] = group.mapped(to_samples, after, exact=exact, path=path, diagonal=False)
+        return Projected(after, groups)
 
 
-def _then(group: Group, apply: Map) -> Callable[[], Tensor]:
-    return lambda: apply(group.samples())
-
-
-def _per_image(samples: Tensor, apply: Map) -> Tensor:
-    """Apply a map that differs from image to image to [N, k, *shape]."""
-    return apply(samples.transpose(0, 1)).transpose(0, 1)
+def _medians(samples: Tensor, where: Tensor | None) -> Tensor:
+    """The median of |A R| over the projections, neuron by neuron; 0 where not asked for."""
+    # (searching is fast only where the numbers lie side by side)
+    flat = samples.flatten(1).T
+    if where is None:
+        return flat.abs().median(1).values.view(samples.shape[1:])
+    index = where.flatten().nonzero().flatten()
+    found = flat[index].abs().median(1).values
+    return flat.new_zeros(len(flat)).index_put((index,), found).view(samples.shape[1:])
 
 
 def _each(C: Tensor, samples: Tensor) -> Tensor:
-    return samples.expand(len(C), -1, -1) @ C.transpose(1, 2)
+    return (C @ samples.unsqueeze(-1)).squeeze(-1)
 
 
 def _batched(apply: Map) -> Map:
-    """Apply a map of [batch, *shape] to projections [N, k, *shape]."""
+    """Apply a map of [batch, *shape] to projections [k, N, *shape]."""
     return lambda x: apply(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
 
@@ -216,7 +291,14 @@ def _add(op: nn.Module, left: Projected, right: Projected) -> Projected:
 
 def _sum(left: Group, right: Group) -> Group:
     """The same error terms on two branches: the norm of the sum is known to neither."""
-    return Group(None, lambda: left.samples() + right.samples(), left.projections)
+    return replace(
+        left,
+        exact=None,
+        path=None,
+        diagonal=False,
+        make=lambda part: left.part(part) + right.part(part),
+        made=None,
+    )
 
 
 RULES: dict[type[nn.Module], Callable[..., Projected]] = {

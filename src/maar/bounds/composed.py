@@ -13,7 +13,7 @@ numbers. Where only W is trained the gradient skips every neuron that the loss d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -23,7 +23,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from maar.bounds.affine import Conv
+from maar.bounds.bound import Pair
 
+Map = Callable[[Tensor], Tensor]
 Matrix = Conv | Tensor
 """A convolution, or a Linear layer's weight."""
 
@@ -39,14 +41,29 @@ FEW = 0.3
 
 @dataclass(frozen=True)
 class Path:
-    """Error terms one matrix after they were made; `scale` is [1 or N, 1, *shape] since then."""
+    """Error terms one matrix after they were made; `scale` is [1, 1 or N, *shape] since then.
+
+    With a `second` matrix they are two matrices on, and `after` is the scale since that one.
+    """
 
     radius: Tensor
     first: Matrix
     scale: Tensor
+    second: Matrix | None = None
+    after: Map = lambda x: x
 
-    def pays(self, second: Matrix, projections: int) -> bool:
-        """Whether the norms after `second` cost less than that many random projections."""
+    def scaled(self, apply: Map, absolute: Map) -> Path:
+        """A map of each neuron by itself, on [k, N, *shape] and on norms."""
+        if self.second is None:
+            return replace(self, scale=apply(self.scale))
+        return replace(self, after=lambda x: absolute(self.after(x)))
+
+    def then(self, second: Matrix, projections: int) -> Path | None:
+        """Pass a second matrix, if the norms cost less than that many projections there."""
+        pays = self.second is None and self._pays(second, projections)
+        return replace(self, second=second) if pays else None
+
+    def _pays(self, second: Matrix, projections: int) -> bool:
         first = self.first
         if isinstance(first, Conv) and isinstance(second, Conv) and self.scale.dim() == 5:
             channels = self.scale.shape[2]
@@ -62,15 +79,15 @@ class Path:
             return False
         return exact <= projections * (projected + SELECT * outputs)
 
-    def norms(self, second: Matrix) -> Tensor:
-        """|second diag(scale) first| radius, [N, *shape]."""
-        scale = self.scale.squeeze(1).expand(len(self.radius), *self.scale.shape[2:])
+    def norms(self, where: Tensor | None = None) -> Tensor:
+        """|second diag(scale) first| radius, [N, *shape]; 0 at times where not asked for."""
+        scale = self.scale.squeeze(0).expand(len(self.radius), *self.scale.shape[2:])
         if isinstance(self.first, Conv):
-            assert isinstance(second, Conv)
-            return _convolutions(self.first, self.radius, scale, second)
-        assert isinstance(second, Tensor)
-        joint = (second * scale.unsqueeze(1)) @ self.first
-        return (joint.abs() @ self.radius.unsqueeze(-1)).squeeze(-1)
+            assert isinstance(self.second, Conv)
+            return self.after(_convolutions(self.first, self.radius, scale, self.second, where))
+        assert isinstance(self.second, Tensor)
+        joint = (self.second * scale.unsqueeze(1)) @ self.first
+        return self.after((joint.abs() @ self.radius.unsqueeze(-1)).squeeze(-1))
 
 
 def _products(conv: Conv, size: torch.Size, channels: int) -> tuple[int, float]:
@@ -134,7 +151,9 @@ class Joint:
         return [(offset - self.step() * t) // self.first.dilation for offset in offsets]
 
 
-def _convolutions(first: Conv, radius: Tensor, scale: Tensor, second: Conv) -> Tensor:
+def _convolutions(
+    first: Conv, radius: Tensor, scale: Tensor, second: Conv, where: Tensor | None
+) -> Tensor:
     joints = [
         Joint(*axes)
         for axes in zip(_axes(first, radius.shape[2:]), _axes(second, scale.shape[2:]), strict=True)
@@ -163,7 +182,9 @@ def _convolutions(first: Conv, radius: Tensor, scale: Tensor, second: Conv) -> T
     if torch.is_grad_enabled() and any(x.requires_grad for x in (V, S, R)):
         norms = _blocks(V, S, R, W, joints)
     else:
-        norms = _Trained.apply(W, V, S, R, joints)
+        if where is not None:
+            where = where.view(len(radius), -1, *outputs).permute(1, 0, 2, 3).flatten(1)
+        norms = _Trained.apply(W, V, S, R, joints, where)
     return norms.view(len(radius), *outputs, -1).permute(0, 3, 1, 2)
 
 
@@ -257,26 +278,50 @@ def _block(S: Tensor, R: Tensor, bundles: list[Bundle], channels: int) -> Tensor
 
 
 class _Trained(torch.autograd.Function):
-    """The norms where only W has a gradient: nothing is kept for it, it is computed anew.
+    """The norms where only W has a gradient, [rows, channels].
 
-    Often few neurons have one, since the stable ones are of no interest to a loss.
+    `where`, [channels, rows], says which neurons matter. The stable ones do not, to a ReLU and
+    to a loss on stability, and often few are left: these are then taken one by one.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, W: Tensor, V: Tensor, S: Tensor, R: Tensor, joints: list[Joint]
+        ctx: Any,
+        W: Tensor,
+        V: Tensor,
+        S: Tensor,
+        R: Tensor,
+        joints: list[Joint],
+        where: Tensor | None,
     ) -> Tensor:
+        ctx.joints, ctx.rows = joints, None
         ctx.save_for_backward(W, V, S, R)
-        ctx.joints = joints
-        return _blocks(V, S, R, W, joints)
+        if where is None or int(where.count_nonzero()) >= FEW * where.numel():
+            return _blocks(V, S, R, W, joints)
+        norms, rows = S.new_zeros(where.shape), []
+        for o, neurons in _by_channel(where):
+            sign, size = _row(W[o], V, S.index_select(0, neurons), joints)
+            seen = R.index_select(0, neurons)
+            norms[o, neurons] = (size * seen).flatten(1).sum(1)
+            if ctx.needs_input_grad[0]:
+                rows.append((o, neurons, sign.mul_(seen)))
+        ctx.rows = rows
+        return norms.T
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         W, V, S, R = ctx.saved_tensors
         upstream = grads[0]
-        few = int(upstream.count_nonzero()) < FEW * upstream.numel()
-        grad = (_by_neuron if few else _by_block)(W, V, S, R, ctx.joints, upstream)
-        return grad, None, None, None, None
+        needed = int(upstream.count_nonzero())
+        if ctx.rows is None and needed >= FEW * upstream.numel():
+            grad = _by_block(W, V, S, R, ctx.joints, upstream)
+        else:
+            grad = torch.zeros_like(W)
+            upstream = upstream.T.contiguous()
+            for o, neurons, row in ctx.rows or _anew(W, V, S, R, ctx.joints, upstream != 0):
+                weighted = row * upstream[o, neurons].view(-1, 1, 1, 1)
+                grad[o] += _row_gradient(weighted, V, S.index_select(0, neurons), ctx.joints)
+        return grad, None, None, None, None, None
 
 
 def _by_block(
@@ -294,32 +339,41 @@ def _by_block(
         return torch.autograd.grad(made, W, grads)[0]
 
 
-def _by_neuron(
-    W: Tensor, V: Tensor, S: Tensor, R: Tensor, joints: list[Joint], upstream: Tensor
-) -> Tensor:
-    """The gradient in W over the neurons that have one.
+def _by_channel(where: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Channels and the rows in which they matter, some rows at a time."""
+    for o, of_channel in enumerate(where):
+        for neurons in of_channel.nonzero().flatten().split(NEURONS):
+            if len(neurons):
+                yield o, neurons
 
-    The row of W diag(s) V of a neuron of channel o with windows S and R is V^T (W_o * S), so the
-    gradient of its norm in W_o is S * V(sign(row) * R).
+
+def _anew(
+    W: Tensor, V: Tensor, S: Tensor, R: Tensor, joints: list[Joint], where: Tensor
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    for o, neurons in _by_channel(where):
+        sign, _ = _row(W[o], V, S.index_select(0, neurons), joints)
+        yield o, neurons, sign.mul_(R.index_select(0, neurons))
+
+
+def _row(W: Tensor, V: Tensor, S: Tensor, joints: list[Joint]) -> Pair:
+    """Sign and size of the rows of W diag(s) V of one channel's neurons, over the joint window.
+
+    The row of a neuron with window S is V^T (W * S).
     """
-    taps = W.permute(0, 2, 3, 1).contiguous()
-    matrix = V.permute(0, 2, 3, 1).flatten(1)
-    seconds = [joint.second.kernel for joint in joints]
-    firsts = [joint.first.kernel for joint in joints]
-    grad = torch.zeros_like(taps)
-    for o, of_channel in enumerate(upstream.T.contiguous()):
-        for rows in of_channel.nonzero().flatten().split(NEURONS):
-            scale = S[rows]
-            parts = (taps[o] * scale) @ matrix
-            row = R.new_zeros(len(rows), *R.shape[1:])
-            view = _pairs(row, joints)
-            parts = parts.view(len(rows), *seconds, *firsts, R.shape[3])
-            for t in product(range(seconds[0]), range(seconds[1])):
-                view[:, t[0], t[1]] += parts[:, t[0], t[1]]
-            row.sgn_().mul_(R[rows]).mul_(of_channel[rows].view(-1, 1, 1, 1))
-            back = _pairs(row, joints).flatten(3) @ matrix.T
-            grad[o] += back.mul_(scale).sum(0)
-    return grad.permute(0, 3, 1, 2)
+    parts = (W.permute(1, 2, 0) * S) @ V.permute(0, 2, 3, 1).flatten(1)
+    row = S.new_zeros(len(S), *(joint.size() for joint in joints), V.shape[1])
+    pairs = _pairs(row, joints)
+    parts = parts.view(pairs.shape)
+    # (one pair of taps of W at a time: those of different pairs overlap in `row`)
+    for y, x in product(range(W.shape[1]), range(W.shape[2])):
+        pairs[:, y, x] += parts[:, y, x]
+    return row.sgn(), row.abs()
+
+
+def _row_gradient(row: Tensor, V: Tensor, S: Tensor, joints: list[Joint]) -> Tensor:
+    """The gradient in W of the inner product of `row` and W diag(s) V, summed: S * V(row)."""
+    back = _pairs(row, joints).flatten(3) @ V.permute(0, 2, 3, 1).flatten(1).T
+    return back.mul_(S).sum(0).permute(2, 0, 1)
 
 
 def _pairs(row: Tensor, joints: list[Joint]) -> Tensor:
