@@ -152,6 +152,7 @@ def test_an_onnx_file(here, maar):
         (["runs/my", "--step-size", "0"], "step_size = 0.0"),
         (["runs/my", "--limit", "0"], "limit = 0"),
         (["runs/my", "--bounds", "crow"], "crow"),
+        (["runs/my", "--out", "runs"], "--out runs is a folder"),
         (["runs/my", "--mean", "0.5"], "--mean and --std are for ONNX files"),
         (["runs/my", "--data", "mnist_mini"], "the network does not take images of mnist_mini"),
         (["runs/my", "--stps", "3"], "did you mean --steps?"),
@@ -163,6 +164,16 @@ def test_mistakes_are_one_line_and_exit_code_2(here, maar, args, said):
     assert code == 2, err
     assert said in err
     assert (out, err.count("\n"), err.startswith("maar: error: ")) == ("", 1, True)
+
+
+def test_ctrl_c(here, maar, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("maar.train.metrics.search", stop)
+    code, _, err = maar("runs/my")
+    assert (code, err) == (130, "maar: interrupted; nothing was written\n")
+    assert not list(here.glob("runs/my/evaluate*"))
 
 
 def test_a_terminal_gets_a_bar(here, maar, monkeypatch):

@@ -1,5 +1,8 @@
 """Appendix A.4: the metrics against hand computations, and what holds between them."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -15,6 +18,7 @@ from maar.networks import make
 from maar.networks.layers import Residual
 from maar.regions import Ball
 from maar.train.metrics import LatentRegions, Means, check_layers, measure
+from maar.train.trainer import train
 
 SHAPE = (1, 6, 6)
 EPS = 0.03
@@ -211,3 +215,15 @@ def test_nan_weights_are_no_robustness(data):
         net[1].bias[0] = float("nan")
     with pytest.raises(RunError, match=r"1\.bias has NaN"):
         measure(net, data, EPS)
+
+
+def test_the_page(tiny, tmp_path, monkeypatch):
+    """The example of docs/metrics.md runs as it stands."""
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "import" in code]
+    monkeypatch.chdir(tmp_path)
+    train(tiny, "runs/demo")
+    names: dict = {}
+    exec(compile(code, "metrics.md", "exec"), names)
+    assert names["found"].images == 30
+    assert list(names["found"].latent_robust) == [0, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -60,8 +61,7 @@ class Evaluate:
     restarts: int = 1
     """Runs of the attack from fresh random starts."""
     bounds: Literal["crown", "zonotope", "interval", "cauchy"] = "crown"
-    """What encloses the ReLUs' inputs, hence the region: the first three are sound, cauchy is the
-    estimate that training uses."""
+    """What encloses the ReLUs' inputs, hence the region; all sound but cauchy, an estimate."""
     split: Literal["test", "valid", "train"] = "test"
     """Which images; valid are those that the run kept for validation."""
     limit: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=ALL)] = None
@@ -84,6 +84,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     args = parse(Evaluate, "maar evaluate", argv)
     layers = None if args.layers is None else _numbers(args.layers)
+    if args.out is not None and args.out.is_dir():
+        raise UsageError(f"--out {args.out} is a folder (accepted: a file to write)")
     with leave_at_once():
         import torch
         from rich.console import Console
@@ -109,19 +111,23 @@ def main(argv: Sequence[str]) -> int:
     what = f"{subject.name} on {subject.data}, eps {subject.eps}"
     console.print(f"{what} ({images:,} {args.split} images)", style="bold cyan", highlight=False)
     began = time.perf_counter()
-    with _progress(console, images * len(layers)) as progress:
-        measured = measure(
-            subject.net.to(device),
-            data,
-            subject.eps,
-            layers=layers,
-            split=args.split,
-            limit=args.limit,
-            attack=attack,
-            bounds=args.bounds,
-            seed=args.seed,
-            progress=progress,
-        )
+    try:
+        with _progress(console, images * len(layers)) as progress:
+            measured = measure(
+                subject.net.to(device),
+                data,
+                subject.eps,
+                layers=layers,
+                split=args.split,
+                limit=args.limit,
+                attack=attack,
+                bounds=args.bounds,
+                seed=args.seed,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        print("maar: interrupted; nothing was written", file=sys.stderr)
+        return 130
     seconds = time.perf_counter() - began
     weights = weights_hash(subject.net.cpu())
     certified = _certified(subject, args, weights)
