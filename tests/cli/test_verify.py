@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -93,6 +94,34 @@ def test_mean_and_std(folder, capsys):
         args = [f"{folder}/net.onnx", f"{folder}/p.vnnlib", "--mean", "0.5", "--std", "0.25"]
         assert main(["verify", *args]) == 0
         assert capsys.readouterr().out.splitlines()[0] == answer
+
+
+def test_a_step_that_does_not_end(folder, capsys, monkeypatch):
+    from maar.certify.properties import STEPS, attack
+
+    monkeypatch.setattr(attack, "QUICK", lambda question: time.sleep(60))
+    assert STEPS["attack"] is attack.QUICK
+    begin = time.monotonic()
+    args = [f"{folder}/net.onnx", f"{folder}/sat.vnnlib", "--timeout", "0.2"]
+    assert main(["verify", *args]) == 0
+    assert capsys.readouterr().out == "timeout\n"
+    assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_file_for_so_many_images(folder, net, capsys, batch):
+    write_onnx(net, folder / "fixed.onnx", (1, 1, 2), batch=batch)
+    assert main(["verify", f"{folder}/fixed.onnx", f"{folder}/sat.vnnlib"]) == 0
+    assert capsys.readouterr().out.startswith("sat\n")
+
+
+def test_onnxruntime_has_a_say(folder, capsys, monkeypatch):
+    from maar.exchange import runtime
+
+    monkeypatch.setattr(runtime, "onnx_runner", lambda *a, **k: lambda x: np.ones((1, 2)))
+    args = [f"{folder}/net.onnx", f"{folder}/sat.vnnlib", "--timeout", "0.5"]
+    assert main(["verify", *args]) == 0
+    assert not capsys.readouterr().out.startswith("sat")
 
 
 def test_instances(folder, capsys):
@@ -269,6 +298,28 @@ def test_export_refuses(normalised, images, tmp_path, capsys, monkeypatch, args,
     assert words in told
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "x.onnx").exists()
+
+
+def test_export_of_a_run(images, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "def small(shape, classes, mean, std):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(2, classes))\n"
+    )
+    (tmp_path / "my.toml").write_text(
+        f'data = "{images}"\nnetwork = "net.py:small"\nthreads = 1\neps = 0.1\n'
+        '[method]\nname = "standard"\n[train]\nepochs = 1\nbatch = 2\n'
+    )
+    assert main(["train", "my.toml"]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    out = ["--onnx", "run.onnx", "--vnnlib", "out", "--indices", "1"]
+    assert main(["export", str(run), *out]) == 0  # data and eps are the run's
+    assert main(["export", "run.onnx", "--onnx", "again.onnx"]) == 0
+    content = (tmp_path / "out" / "net.onnx").read_bytes()
+    assert (tmp_path / "run.onnx").read_bytes() == (tmp_path / "again.onnx").read_bytes() == content
+    assert main(["export", str(run), "--onnx", "x.onnx", "--mean", "0", "--std", "1"]) == 2
+    capsys.readouterr()
 
 
 def test_export_of_nothing(capsys):

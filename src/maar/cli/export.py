@@ -190,13 +190,18 @@ def _verdicts(store: Path) -> Path:
 
 
 def _checked(images: Images, subject: Subject) -> Images:
-    from maar.networks.checking import spell
+    from maar.networks.checking import spell, trace
 
     data, there = images.data, images.data.size("test")
     if tuple(data.shape) != tuple(subject.shape):
         raise UsageError(
             f"the network takes {spell(subject.shape)}, images of {data.name} are "
             f"{spell(data.shape)}"
+        )
+    out = trace(subject.net, subject.shape)[-1].shape
+    if out != (len(data.classes),):
+        raise UsageError(
+            f"the network gives {spell(out)} outputs, {data.name} has {len(data.classes)} classes"
         )
     for index in images.indices:
         if not 0 <= index < there:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from maar.errors import MaarError
 from maar.exchange.packed import read_packed
 
 
@@ -24,19 +25,28 @@ def onnx_runner(
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    path = Path(path)
     try:
+        # By its path where that can be, so that weights in a file beside it are found.
+        source = str(path) if path.is_file() and path.suffix != ".gz" else None
         session = onnxruntime.InferenceSession(
-            read_packed(Path(path), "ONNX file"), options, providers=["CPUExecutionProvider"]
+            source or read_packed(path, "ONNX file"), options, providers=["CPUExecutionProvider"]
         )
+        given = session.get_inputs()[0]
+        # A file may fix how many images it takes at once.
+        sizes = [size if isinstance(size, int) else 1 for size in given.shape]
+
+        def run(x: np.ndarray) -> np.ndarray:
+            if mean is not None and std is not None:
+                per_channel = (1, -1, *[1] * (x.ndim - 2))
+                x = x - np.array(mean, np.float32).reshape(per_channel)
+                x = x / np.array(std, np.float32).reshape(per_channel)
+            out = session.run(None, {given.name: np.repeat(x, sizes[0], 0)})[0]
+            return np.asarray(out).reshape(sizes[0], -1)[:1]
+
+        run(np.zeros((1, *sizes[1:]), np.float32))
+    except MaarError:
+        raise
     except Exception:  # of classes that only onnxruntime's C++ code knows
         return None
-    name = session.get_inputs()[0].name
-
-    def run(x: np.ndarray) -> np.ndarray:
-        if mean is not None and std is not None:
-            per_channel = (1, -1, *[1] * (x.ndim - 2))
-            x = x - np.array(mean, np.float32).reshape(per_channel)
-            x = x / np.array(std, np.float32).reshape(per_channel)
-        return np.asarray(session.run(None, {name: x})[0])
-
     return run
