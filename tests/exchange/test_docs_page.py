@@ -1,0 +1,31 @@
+"""docs/exchange.md says what is true."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from maar.certify.properties import STEPS
+from maar.exchange.onnx_operators import OPERATORS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "exchange.md").read_text(encoding="utf-8")
+
+
+def test_the_steps_are_listed_in_order():
+    table = PAGE.partition("| step |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == list(STEPS)
+
+
+def test_the_operators_are_listed():
+    shapes = {"Concat", "Gather", "Shape", "Unsqueeze"}  # "the shape arithmetic"
+    section = PAGE.partition("## ONNX files that can be read")[2].partition("##")[0]
+    for name in OPERATORS.keys() - shapes:
+        assert re.search(rf"\b{name}\b", section), name
+
+
+def test_the_example_runs(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    exec(compile(code, "exchange.md", "exec"), {})
+    assert re.match(r"(sat|unsat|timeout|unknown) ", capsys.readouterr().out)
