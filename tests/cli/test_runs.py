@@ -22,7 +22,9 @@ def runs(tmp_path, monkeypatch):
         lines = [
             {
                 "stage": epoch,
+                "stages": 3,
                 "epoch": epoch,
+                "epochs": 8,
                 "train": {"accuracy": 0.9, "verified_error": 0.1 / epoch},
                 "valid": {"accuracy": 0.8 + epoch / 100},
                 "seconds": 40.0,
@@ -45,19 +47,10 @@ def test_a_row_per_run(runs, capsys):
     found = rows(capsys)
     short = config_hash(Config(eps="2/255"))[:8]  # pyright: ignore[reportArgumentType]
     facts = ["standard", "convmed_2_2_100", "mnist_mini", "2/255"]
-    assert found["done"] == [
-        "done",
-        *facts,
-        "finished",
-        "2",
-        "2",
-        "97.1",
-        "5.0",
-        "62.5",
-        "1:20",
-        short,
-    ]
-    assert found["half"] == ["half", *facts, "interrupted", "2", "2", "82.0", "5.0", "1:20", short]
+    done = ["finished", "2/3", "2/8", "97.1", "5.0", "62.5", "1:20", short]
+    half = ["interrupted", "2/3", "2/8", "82.0", "5.0", "1:20", short]
+    assert found["done"] == ["done", *facts, *done]
+    assert found["half"] == ["half", *facts, *half]
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ COLUMNS = (
     "eps",
     "state",
     "stage",
-    "epochs",
+    "epoch",
     "acc",
     "VE",
     "CR",
     "time",
     "hash",
 )
-NUMBERS = ("stage", "epochs", "acc", "VE", "CR", "time")
+NUMBERS = ("stage", "epoch", "acc", "VE", "CR", "time")
 # What a narrow terminal does without, the first of them first.
 LEFT_OUT = ("hash", "time", "network", "data", "eps", "stage")
 STYLES = {"finished": "green", "running": "cyan", "interrupted": "yellow", "damaged": "red"}
@@ -108,8 +108,8 @@ def _cells(run: Status) -> dict[str, str]:
         "network": str(run.config.get("network", "?")),
         "data": str(run.config.get("data", "?")),
         "eps": str(run.config.get("eps", "?")),
-        "stage": str(run.last.get("stage", "")),
-        "epochs": str(run.epochs),
+        "stage": _of(run.last, "stage", "stages"),
+        "epoch": _of(run.last, "epoch", "epochs"),
         "acc": _percent(test.get("accuracy")),
         "VE": _percent(_table(run.last, "train").get("verified_error")),
         "CR": _percent(run.certified.get("certified")),
@@ -121,6 +121,11 @@ def _cells(run: Status) -> dict[str, str]:
 def _table(table: dict[str, Any], key: str) -> dict[str, Any]:
     found = table.get(key)
     return found if isinstance(found, dict) else {}
+
+
+def _of(last: dict[str, Any], key: str, whole: str) -> str:
+    """`2/3`: how far the last epoch is."""
+    return f"{last[key]}/{last.get(whole, '?')}" if key in last else ""
 
 
 def _percent(share: object) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from maar.train.plan import Plan
 
 # Numbers of an epoch that say where it is, or when it was.
-PLACE = ("epoch", "step", "seconds")
+PLACE = ("stages", "epoch", "epochs", "step", "seconds")
 
 
 class TensorBoard(Display):

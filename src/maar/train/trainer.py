@@ -196,7 +196,9 @@ class Trainer:
             self.average.after_epoch(self.net, epoch.in_stage - train.average_from)
         record: dict[str, Any] = {
             "stage": epoch.stage + 1,
+            "stages": len(self.plan.stages),
             "epoch": epoch.in_stage + 1,
+            "epochs": self.plan.stages[epoch.stage].epochs,
             "step": (epoch.number + 1) * steps,
             **numbers,
             "loss": progress.terms.values,
