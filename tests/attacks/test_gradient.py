@@ -82,6 +82,14 @@ def test_networks(name, memory_format, generator):
         check(net, zonotope(net, at, ball), y, generator)
 
 
+def test_devices_where_channels_are_not_last(trained, generator, monkeypatch):
+    for module in ("layers", "gradient"):
+        monkeypatch.setattr(f"maar.attacks.{module}.empty_in_format", torch.empty_like)
+    net, x, y = copy.deepcopy(trained.net).double(), trained.x[:6].double(), trained.y[:6]
+    check(net, Ball(x, 0.1), y, generator)
+    check(net, zonotope(net, 5, Ball(x, 0.1)), y, generator)
+
+
 def test_other_regions_losses_and_targets(trained, generator):
     net, x, y = copy.deepcopy(trained.net).double(), trained.x[:6].double(), trained.y[:6]
     v = net[:3](x).detach()
@@ -200,6 +208,11 @@ def _refuse(*_):
     raise Unknown
 
 
+class Shrunk(Ball):
+    def point(self, e):
+        return super().point((e[0] / 2,))
+
+
 class Doubled(nn.Linear):
     def forward(self, v):
         return 2 * super().forward(v)
@@ -211,6 +224,10 @@ def test_autograd_does_what_is_not_known(trained, generator):
         climber(nn.Sequential(*net[:-1], Doubled(40, 10)), Ball(x, 0.1), y)
     with pytest.raises(Unknown):
         climber(nn.Sequential(net[0], net[1], nn.BatchNorm2d(8), *net[2:]), Ball(x, 0.1), y)
+    with pytest.raises(Unknown):
+        climber(net, Shrunk(x, 0.1), y)
+    with pytest.raises(Unknown):
+        climber(net, LatentZonotope(net[:1], Shrunk(x, 0.1), []), y)
     with pytest.raises(Unknown), torch.autocast("cpu", torch.bfloat16):
         climber(net, Ball(x, 0.1), y)
     handle = net[4].register_forward_hook(lambda *_: None)

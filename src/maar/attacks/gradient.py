@@ -61,10 +61,11 @@ class Climber:
         if torch.is_autocast_enabled(region.device.type):
             raise Unknown
         layers, bands = [suffix], []
-        if isinstance(region, LatentZonotope):
+        # By their `point`: a subclass may have one of its own.
+        if isinstance(region, LatentZonotope) and type(region).point is LatentZonotope.point:
             layers, bands = [region.prefix, suffix], region.bands
             region = region.ball
-        if not isinstance(region, Box):
+        if not (isinstance(region, Box) and type(region).point is Box.point):
             raise Unknown
         self.lb, ub = region.ends
         flat = list(_flat(layers))

@@ -124,6 +124,7 @@ class Dense(Layer):
         self.weight, self.bias = linear.weight.detach(), linear.bias
         self.flattens = flattens
         self.image: torch.Size | None = None
+        self.channels_last = False
 
     def rescale(self, scale: Tensor, shift: Tensor) -> bool:
         self.weight = self.weight * scale[:, None]
@@ -131,18 +132,20 @@ class Dense(Layer):
         return True
 
     def forward(self, v: Tensor) -> Tensor:
-        if self.flattens and v.dim() == 4:
-            v = v.permute(0, 2, 3, 1)
-            if self.image is None:
-                height, width, channels = v.shape[1:]
-                weight = self.weight.view(-1, channels, height, width)
+        if self.flattens and self.image is None:
+            self.channels_last = v.dim() == 4 and v.permute(0, 2, 3, 1).is_contiguous()
+            if self.channels_last:
+                weight = self.weight.unflatten(1, v.shape[1:])
                 self.weight = weight.permute(0, 2, 3, 1).flatten(1)
-            self.image = v.shape
-        return F.linear(v.flatten(1), self.weight, self.bias)
+        if self.channels_last:
+            v = v.permute(0, 2, 3, 1)
+        self.image = v.shape
+        return F.linear(v.flatten(1) if self.flattens else v, self.weight, self.bias)
 
     def backward(self, g: Tensor, visit: Visit) -> Tensor:
-        g = g @ self.weight
-        return g if self.image is None else g.view(self.image).permute(0, 3, 1, 2)
+        assert self.image is not None
+        g = (g @ self.weight).view(self.image)
+        return g.permute(0, 3, 1, 2) if self.channels_last else g
 
 
 class Relu(Layer):
