@@ -8,6 +8,7 @@ import torch
 import maar.train.precision
 import maar.train.trainer
 from maar.errors import UsageError
+from maar.methods.maar import MAAR
 from maar.train.checkpoint import load_weights
 from maar.train.display import Display
 from maar.train.precision import check_precision
@@ -50,6 +51,13 @@ def test_bf16_trains_float32_weights(tiny_pgd, tmp_path, monkeypatch):
     full, _ = load_weights(tmp_path / "32" / "model.safetensors")
     assert not all(torch.equal(low[key], full[key]) for key in full)
     assert all(torch.allclose(low[key], full[key], atol=0.1) for key in full)
+
+
+def test_layerwise_training_runs_in_bf16(tiny, conv_network, tmp_path):
+    """Its bounds are estimates for training, so they may."""
+    config = dataclasses.replace(tiny, method=MAAR(), network=conv_network)
+    result = train(replaced(config, precision="bf16"), tmp_path / "run")
+    assert {"natural", "adversarial", "consistency"} <= set(result["loss"])
 
 
 def test_a_cpu_with_bfloat16_needs_no_warning(monkeypatch):
