@@ -125,7 +125,7 @@ def test_rounding_never_helps_a_proof():
 
 
 def test_commands_without_a_meaning_here():
-    text = "(set-logic QF_LRA)"
+    text = '(set-logic QF_LRA)(set-info :source "a ( b")'
     assert only(f"{text}(assert (<= Y_0 0))(check-sat)(exit)").conditions
 
 
@@ -144,6 +144,10 @@ MISTAKES = {
     "(assert (<= X_0 nan))": ("7:17", "'nan'"),
     "(assert (<= X_0 1e999999999))": ("7:17", "out of range"),
     "(assert (<= X_0 1e-99999999999999))": ("7:17", "'1e-99999999999999'"),
+    "(assert (<= X_0 1e350))": ("7:10", "too large"),
+    "(assert (<= Y_0 1e350))": ("7:10", "digits"),
+    '(assert (<= Y_0 "1"))': ("7:17", "a variable or a number"),
+    '(assert (<= Y_0 "1))': ("7:17", "a variable or a number"),
     "(assert (<= (* Y_0 Y_1) 1))": ("7:14", "not linear"),
     "(assert (<= (/ 1 Y_1) 1))": ("7:14", "not linear"),
     "(assert (<= (/ Y_1 0) 1))": ("7:14", "zero"),

@@ -13,6 +13,7 @@ import tyro
 from maar.cli.parse import parse
 from maar.eps import Eps
 from maar.errors import RunError, UsageError
+from maar.files import locked
 
 if TYPE_CHECKING:
     from torch import nn
@@ -161,7 +162,7 @@ def _chosen(args: Export, subject: Subject, indices: str) -> Images:
 
 def _left_open(args: Export, subject: Subject, store: Path) -> Images:
     """The open images of a certification of this very network."""
-    from maar.certify.store import MANIFEST, read_verdicts
+    from maar.certify.store import LOCK, MANIFEST, read_verdicts
     from maar.data import load
     from maar.networks import weights_hash
 
@@ -180,13 +181,11 @@ def _left_open(args: Export, subject: Subject, store: Path) -> Images:
     data = load(name)
     if data.sha256 != sha256:
         raise UsageError(f"{store} is about other images than those of {name} here")
-    latest = {record["index"]: record["verdict"] for record in read_verdicts(_verdicts(store))}
+    with locked(store / LOCK, wait=False):  # a line being written would look like a torn one
+        records = read_verdicts(store / "verdicts.jsonl")
+    latest = {record["index"]: record["verdict"] for record in records}
     found = sorted(i for i, verdict in latest.items() if verdict in ("unknown", "error"))
     return _checked(Images(data, found, eps), subject)
-
-
-def _verdicts(store: Path) -> Path:
-    return store / "verdicts.jsonl"
 
 
 def _checked(images: Images, subject: Subject) -> Images:

@@ -34,13 +34,14 @@ def property_of(
     _limit(math.prod(map(len, terms)), path)
     sides = [[_Side.of(atoms, where) for atoms in term] for term in terms]
     start = _Side.of(common, where)
-    whole = _Box([None] * inputs, [None] * inputs).narrowed(start.inputs)
+    whole = _Box([None] * inputs, [None] * inputs).narrowed(start.inputs, where)
     found: dict[object, tuple[_Box, list[Condition]]] = {}
     for combination in itertools.product(*sides):
         chosen = [start, *combination]
         if not all(side.possible for side in chosen):
             continue
-        box = whole.narrowed(atom for side in combination for atom in side.inputs)
+        narrower = [atom for side in combination for atom in side.inputs]
+        box = whole.narrowed(narrower, where) if narrower else whole
         rows = [atom for side in chosen for atom in side.outputs]
         key = None if box is whole else box.key()
         found.setdefault(key, (box, []))[1].append(_condition(rows, outputs, where))
@@ -122,15 +123,14 @@ class _Box:
     low: list[Bound | None]
     high: list[Bound | None]
 
-    def narrowed(self, atoms: Iterable[Atom]) -> _Box:
-        atoms = list(atoms)
-        if not atoms:
-            return self
+    def narrowed(self, atoms: Iterable[Atom], where: Callable[[int], str]) -> _Box:
         low, high = list(self.low), list(self.high)
         for atom in atoms:
             i, factor = next((v, c) for v, c in atom.left.terms.items() if c)
             constant = atom.left.constant
             value = -factor * constant if factor in (1, -1) else Fraction(-constant) / factor
+            if abs(value) > LARGEST:
+                raise UsageError(f"{where(atom.at)}: the bound is too large for float64")
             new, old = (value, atom.strict), low[i] if factor < 0 else high[i]
             if factor < 0:
                 low[i] = new if old is None else max(old, new)

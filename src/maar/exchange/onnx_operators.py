@@ -102,8 +102,13 @@ def gemm(node: Node) -> Link:
     weight = weight if node.take("transB", 0) else weight.T
     bias = None
     if node.has(2):
-        bias = np.float32(beta) * np.broadcast_to(node.weight(2), (1, weight.shape[0]))[0]
-    return then(x, _linear(np.float32(alpha) * weight, bias))
+        bias = _times(beta, np.broadcast_to(node.weight(2), (1, weight.shape[0]))[0])
+    return then(x, _linear(_times(alpha, weight), bias))
+
+
+def _times(factor: float, array: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):  # weights that are not finite are somebody else's to refuse
+        return np.float32(factor) * array
 
 
 def matmul(node: Node) -> Link:

@@ -30,7 +30,7 @@ from maar.exchange.formula import (
 from maar.exchange.normal_form import property_of
 from maar.spec import Property
 
-TOKEN = re.compile(r"[()]|;[^\n]*|[^\s();]+")
+TOKEN = re.compile(r'[()]|;[^\n]*|"[^"]*"|[^\s();"]+|"')
 NAME = re.compile(r"([XY])_(\d{1,9})", re.ASCII)
 COMPARISONS = ("<=", ">=", "<", ">", "=")
 CONNECTIVES = ("and", "or")

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from maar.bounds.alpha_crown import AlphaCrown
-from maar.bounds.bound import Corners
+from maar.bounds.bound import Box, Corners, Pair
 from maar.bounds.crown import Crown
+from maar.bounds.graph import Graph
 from maar.bounds.interval import Interval
 from maar.bounds.reduced import TooLarge
 from maar.certify.properties.question import Answer, Question
@@ -31,33 +32,28 @@ class BoundsStep:
 
     def __call__(self, question: Question) -> Answer:
         """The conditions of which some row is positive on the whole box."""
-        proved: frozenset[int] = frozenset()
+        graph, box = question.subject.graph, Corners(*question.box())
         left = question
-        for bound in (self._interval, self._crown):
-            lb = bound(left)
-            proved |= left.proved(_positive(left, lb))
-            left = question.narrowed(proved)
+        known: tuple[Pair, ...] = ()
+        for bound in (INTERVAL, CROWN):
+            with torch.no_grad():
+                found = bound(graph, box, chosen(left))
+            left = left.narrowed(left.proved(_positive(left, found.lb[0])))
+            known = found.pre
             if not left.open or left.is_late():
-                return Answer(proved)
-        lb = self._alpha_crown(left)
-        return Answer(proved | left.proved(_positive(left, lb)))
+                return _without(question, left)
+        lb = self._alpha_crown(graph, box, chosen(left), known)
+        return _without(question, left.narrowed(left.proved(_positive(left, lb))))
 
-    @torch.no_grad()
-    def _interval(self, question: Question) -> Tensor:
-        return INTERVAL(question.subject.graph, Corners(*question.box()), chosen(question)).lb[0]
-
-    @torch.no_grad()
-    def _crown(self, question: Question) -> Tensor:
-        return CROWN(question.subject.graph, Corners(*question.box()), chosen(question)).lb[0]
-
-    def _alpha_crown(self, question: Question) -> Tensor:
-        graph, box, C = question.subject.graph, Corners(*question.box()), chosen(question)
-        with torch.no_grad():
-            known = CROWN(graph, box, C).pre
+    def _alpha_crown(self, graph: Graph, box: Box, C: Tensor, known: tuple[Pair, ...]) -> Tensor:
         if inner_slopes(known) <= self.max_inner:
             with contextlib.suppress(TooLarge):
                 return ALPHA_CROWN(graph, box, C, known).lb[0]
         return replace(ALPHA_CROWN, slopes="last")(graph, box, C, known).lb[0]
+
+
+def _without(question: Question, left: Question) -> Answer:
+    return Answer(proved=frozenset(question.open) - frozenset(left.open))
 
 
 def chosen(question: Question) -> Tensor:

@@ -13,7 +13,7 @@ from torch import nn
 
 from maar.certify.network import require_finite_floats
 from maar.certify.properties import STEPS
-from maar.certify.properties.question import Answer, Question, Runner, Witness
+from maar.certify.properties.question import Answer, Question, Runner, Subject, Witness
 from maar.certify.properties.witness import confirm
 from maar.errors import UsageError
 from maar.networks.checking import check, spell, trace
@@ -95,4 +95,5 @@ def _questions(net: nn.Sequential, shape: tuple[int, ...], prop: Property) -> li
             f"has {math.prod(shape)} ({spell(shape)}) and {out[0]}"
         )
     net = copy.deepcopy(net).cpu().eval().requires_grad_(False)
-    return [Question.of(net, shape, case) for case in prop.cases]
+    double = copy.deepcopy(net).double()
+    return [Question.of(Subject(net, double, shape, case)) for case in prop.cases]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -25,11 +24,14 @@ class Subject:
     """The network followed by every row A y - b of a case's conditions.
 
     A condition is met where all of its rows are <= 0, so it is out of reach as soon as one of them
-    is proved positive on the whole box.
+    is proved positive on the whole box. `net` and `double` (the same weights in float64) are frozen
+    and shared by all cases.
     """
 
-    def __init__(self, net: nn.Sequential, shape: tuple[int, ...], case: Case) -> None:
-        self.net, self.shape, self.case = net, shape, case
+    def __init__(
+        self, net: nn.Sequential, double: nn.Sequential, shape: tuple[int, ...], case: Case
+    ) -> None:
+        self.net, self.double, self.shape, self.case = net, double, shape, case
         ends = np.cumsum([len(condition.b) for condition in case.conditions]).tolist()
         self.rows = [range(a, b) for a, b in zip([0, *ends], ends, strict=False)]
         """The rows of each condition."""
@@ -62,8 +64,7 @@ class Subject:
         return trace(self.exact, self.shape)
 
     def _exact(self, *, inner: bool) -> nn.Sequential:
-        net = copy.deepcopy(self.net).double()
-        return nn.Sequential(*net, self._linear(self.case, inner)).requires_grad_(False)
+        return nn.Sequential(*self.double, self._linear(self.case, inner))
 
     @staticmethod
     def _linear(case: Case, inner: bool) -> nn.Linear:
@@ -90,9 +91,9 @@ class Question:
     """Asked before a witness counts."""
 
     @staticmethod
-    def of(net: nn.Sequential, shape: tuple[int, ...], case: Case) -> Question:
+    def of(subject: Subject) -> Question:
         """The whole question."""
-        return Question(Subject(net, shape, case), tuple(range(len(case.conditions))))
+        return Question(subject, tuple(range(len(subject.rows))))
 
     def narrowed(self, proved: Iterable[int]) -> Question:
         """The same question without what is proved."""
