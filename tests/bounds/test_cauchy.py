@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from maar.bounds import cauchy
 from maar.bounds.bound import Corners, margins
 from maar.bounds.cauchy import Cauchy
+from maar.bounds.interval import Interval
 from maar.bounds.zonotope import Zonotope
 
 
@@ -105,3 +107,58 @@ def test_what_is_known_is_used(small):
     for mine, theirs in zip(found.pre, exact.pre, strict=True):
         assert bool((mine[0] >= theirs[0] - 1e-12).all())
         assert bool((mine[1] <= theirs[1] + 1e-12).all())
+
+
+def test_projections_some_at_a_time_are_the_same(monkeypatch):
+    """Neither the layout nor the size of a piece changes the estimate."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3, 1, 1), nn.ReLU(), nn.Conv2d(4, 5, 3, 2, 1), nn.ReLU(),
+        nn.Conv2d(5, 6, 2), nn.ReLU(), nn.Flatten(), nn.Linear(54, 7), nn.ReLU(), nn.Linear(7, 3),
+    ).double()  # fmt: skip
+    x = torch.rand(2, 1, 8, 8, dtype=torch.float64)
+    box = Corners(x - 0.1, x + 0.1)
+    whole = seeded(two_matrices=False)(net, box)
+    monkeypatch.setattr(cauchy, "AT_A_TIME", 3000)
+    pieces = seeded(two_matrices=False)(net, box)
+    torch.testing.assert_close(pieces.lb, whole.lb, rtol=0, atol=1e-12)
+    torch.testing.assert_close(pieces.pre, whole.pre, rtol=0, atol=1e-12)
+
+
+def test_the_estimate_is_the_median_of_plain_products():
+    """By the definition, with matrices: the numbers drawn are the generator's, in order."""
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+    x = torch.rand(2, 4, dtype=torch.float64)
+    found = seeded(7, two_matrices=False)(net, Corners(x - 0.5, x + 0.5))
+    uniform = torch.rand(50, 4, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    noise = torch.tan(torch.pi * (uniform - 0.5))
+    lb, ub = found.pre[0]
+    unstable = (lb < 0) & (ub > 0)
+    slope = torch.where(unstable, ub / (ub - lb), (lb >= 0).double())
+    mu = torch.where(unstable, -ub * lb / (ub - lb) / 2, 0.0)
+    old = net[2].weight * slope[:, None] @ net[0].weight * 0.5 @ noise.T
+    expected = old.abs().median(2).values + mu @ net[2].weight.abs().T
+    torch.testing.assert_close(radius((found.lb, found.ub)), expected)
+
+
+def test_what_is_known_is_not_estimated(small):
+    net, box = small
+    exact = Zonotope()(net, box)
+    found = seeded()(net, box, known=exact.pre)
+    torch.testing.assert_close(found.pre, exact.pre, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("per_group", [True, False])
+def test_skipping_stable_neurons_changes_no_unstable_one(small, per_group):
+    net, box = small
+    box = Corners(box.lb + 0.25, box.ub - 0.25)
+    settings = {"per_group": per_group, "two_matrices": False}
+    full = seeded(**settings)(net[:3], box)
+    found = seeded(skip_stable=True, **settings)(net[:3], box)
+    interval = Interval()(net[:3], box)
+    settled = (interval.lb >= 0) | (interval.ub <= 0)
+    assert bool(settled.any())
+    assert not bool(settled.all())
+    torch.testing.assert_close(found.lb, torch.where(settled, interval.lb, full.lb))
+    torch.testing.assert_close(found.ub, torch.where(settled, interval.ub, full.ub))

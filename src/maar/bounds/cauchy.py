@@ -132,15 +132,19 @@ class Cauchy(Bound):
                 shape = (self.projections, 1, *radius.shape[1:])
                 uniform = torch.rand(shape, generator=self.generator, dtype=radius.dtype)
                 # The inverse of the Cauchy distribution function.
-                drawn.append(torch.tan(torch.pi * (uniform - 0.5)).to(radius.device))
+                noise = torch.tan(torch.pi * (uniform - 0.5)).to(radius.device)
+                if radius.dim() == 4:
+                    # (channels last: what convolutions are fastest on)
+                    noise = noise.movedim(2, -1).contiguous().movedim(-1, 2)
+                drawn.append(noise)
             return drawn[0][part] * radius
 
         rival = self.projections if self.two_matrices else 0
         return Group(radius, draw, self.projections, rival, whole, diagonal=True)
 
 
-# How many numbers a value's projections may have at a time.
-AT_A_TIME = 1 << 25
+# How many numbers the projections of a value may have at a time: they stay in the cache.
+AT_A_TIME = 1 << 21
 
 
 @dataclass
