@@ -71,6 +71,6 @@ def close_to_differences():
                     values.append(loss().item())
                 flat[place] = old
                 slope = (values[0] - values[1]) / (2 * step)
-                assert gradient.reshape(-1)[place].item() == pytest.approx(slope, rel=1e-4, abs=1e-6)
+                assert gradient.flatten()[place].item() == pytest.approx(slope, rel=1e-4, abs=1e-6)
 
     return check
