@@ -66,6 +66,15 @@ def test_sat_with_the_counterexample(folder, capsys):
     assert out.read_text() == said
 
 
+@pytest.mark.parametrize("out", ["", "net.onnx/x/answer.txt"])
+def test_an_answer_that_cannot_be_written(folder, capsys, out):
+    args = [f"{folder}/net.onnx", f"{folder}/unsat.vnnlib", "--out", f"{folder}/{out}"]
+    assert main(["verify", *args]) == 1
+    said = capsys.readouterr()
+    assert said.out == "unsat\n"
+    assert said.err.count("\n") == 1
+
+
 def test_unsat(folder, capsys):
     assert main(["verify", f"{folder}/net.onnx", f"{folder}/unsat.vnnlib"]) == 0
     assert capsys.readouterr().out == "unsat\n"

@@ -31,6 +31,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("maar.cli.doctor", "tell what this machine has and what is missing"),
 }
 
+# What a path or a disk can have against being written: no fault of the program.
+OF_THE_DISK = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
+)
+
 
 def _help() -> str:
     width = max(map(len, COMMANDS))
@@ -74,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
+        if error.errno in OF_THE_DISK:
             where = f" ({error.filename})" if error.filename else ""
             return _fail(f"{error.strerror}{where}", 1)
         raise
