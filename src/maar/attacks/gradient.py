@@ -1,15 +1,25 @@
-"""Sign-gradient climbing at full speed, for the attacks of training.
+"""The gradient that an attack climbs, without autograd where all layers are of known types.
 
-Everything that `Rows.climb` asks of autograd is done by hand where all layers are of known
-types (`layers.py`), in the coordinates d = 1 + e in [0,2]:
+An attack of training is many passes through a small network, bound by memory traffic as much as by
+arithmetic. By hand (`layers.py`) nothing is recorded, ReLUs and masks work in place, all is in one
+memory format, and the coordinates d = 1 + e in [0,2] save a pass over each error group:
 
     point of a box               lb + (ub - lb)/2 * d      (Normalize is put into lb and ub)
     relaxation of a ReLU         lam * v + mu * d
-    step                         d <- clip(d + a * sign(g), 0, 2)
+    sign step                    d <- clip(d + a * sign(g), 0, 2)
 
-The last needs no more than the sign of de's gradient, and that is the sign of the gradient g at
-the place where d enters, because radii and mu are not negative. (Where they are zero d has no
-effect; it moves all the same.)
+The step needs the sign of the gradient in e only, and that is the sign of the gradient g at the
+place where d enters, because radii and mu are not negative. (Where they are zero, d has no effect;
+it moves all the same.)
+
+`Rows.climb` falls back on autograd where this raises `Unknown`. Milliseconds for 8 steps on 100
+images in the ball, one thread, weights channels last for both:
+
+    convmed_2_2_100 (MNIST)              205 -> 130
+    convmedbig_2_2_4_250 (CIFAR-10)      916 -> 656
+    convmed_2_4_250 (CIFAR-10)           455 -> 337
+
+Of what is left nine tenths are convolutions and matrix products at the speed of the processor.
 """
 
 from __future__ import annotations
