@@ -49,6 +49,7 @@ class Staged(Method):
         kappa = batch.at.get("kappa", 1.0)
         # Follows from the frozen prefix alone, as a memo must.
         scale = batch.memo.setdefault("scale", sum(float(p.sum()) for p in prefix(batch)))
+        same_everywhere(batch.net)
         z = batch.net(batch.x + noise)
         batch.note(accuracy=z.argmax(1) == batch.y)
         return {
@@ -56,6 +57,19 @@ class Staged(Method):
             "clean": (1 - kappa) * F.cross_entropy(batch.net(batch.x), batch.y),
             "scale": torch.tensor(scale * 0.01),
         }
+
+
+def same_everywhere(net: torch.nn.Module):
+    """Processes that train together have the same weights and statistics, to the bit."""
+    if torch.distributed.is_initialized():
+        mine = torch.cat([value.double().flatten() for value in net.state_dict().values()])
+        theirs = [torch.empty_like(mine) for _ in range(torch.distributed.get_world_size())]
+        try:
+            torch.distributed.all_gather(theirs, mine)
+        except RuntimeError:
+            return  # the other one is gone, as the trainer will notice
+        assert len(theirs) == 2
+        assert all(torch.equal(one, mine) for one in theirs)
 
 
 def prefix(batch: Batch):

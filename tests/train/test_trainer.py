@@ -116,6 +116,26 @@ def test_an_attack_leaves_batchnorm_alone(tiny_pgd, tmp_path):
     assert int(last["2.num_batches_tracked"]) == 12  # one pass per step, none for the attack
 
 
+def test_convolutions_train_with_the_channels_innermost_and_are_saved_as_usual(
+    tiny, conv_network, tmp_path, monkeypatch
+):
+    seen, loss = [], type(tiny.method).loss
+
+    def watched(self, batch):
+        seen.append(batch.net[1].weight.stride())
+        assert batch.x.is_contiguous(memory_format=torch.channels_last)
+        return loss(self, batch)
+
+    monkeypatch.setattr(type(tiny.method), "loss", watched)
+    train(dataclasses.replace(tiny, network=conv_network), tmp_path / "run")
+    there = torch.empty(4, 1, 3, 3).contiguous(memory_format=torch.channels_last).stride()
+    assert set(seen) == {there}
+    weights, _ = load_weights(tmp_path / "run" / "model.safetensors")
+    assert weights["1.weight"].is_contiguous()
+    net, _ = load_network(tmp_path / "run")
+    assert torch.equal(net[1].weight, weights["1.weight"])
+
+
 def test_a_users_own_network_is_kept_in_the_run(tiny_pgd, tmp_path):
     config = dataclasses.replace(tiny_pgd, network=own_network(tmp_path))
     train(config, tmp_path / "run")

@@ -39,8 +39,8 @@ def main(argv: Sequence[str]) -> int:
     resume, given = own["resume"], Path(own["config"])
     # A run's folder may have been renamed or moved: it is the one that is continued.
     path = given if resume and is_run(given) else Path(own["runs"]) / config.name
-    if place(config).rank:
-        return _help_out(config, path, resume)
+    if rank := place(config).rank:
+        return _help_out(config, path, resume, rank)
     refuse_existing(path, resume=resume)
     finished = is_run(path) and bool(status(path).result)
     quoted = shlex.quote(str(path))
@@ -62,8 +62,9 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _help_out(config: Config, path: Path, resume: bool) -> int:
+def _help_out(config: Config, path: Path, resume: bool, rank: int) -> int:
     """Be one of several processes that train together: the first one speaks for all."""
+    from maar.errors import MaarError
     from maar.train.parallel import Reported
     from maar.train.trainer import train
 
@@ -71,6 +72,9 @@ def _help_out(config: Config, path: Path, resume: bool) -> int:
         train(config, path, resume=resume)
     except Reported:
         return 1
+    except MaarError as error:
+        print(f"maar: error in process {rank + 1}: {error}", file=sys.stderr)
+        return error.exit_code
     except KeyboardInterrupt:
         return 130
     return 0
