@@ -27,7 +27,6 @@ class Status:
     problem: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     hash: str = ""
-    epochs: int = 0
     last: dict[str, Any] = field(default_factory=dict)
     """The last line of metrics.jsonl."""
     result: dict[str, Any] = field(default_factory=dict)
@@ -77,7 +76,6 @@ def status(path: Path) -> Status:
         state,
         config=config,
         hash=first.removeprefix("# hash ") if first.startswith("# hash ") else "",
-        epochs=len(metrics),
         last=metrics[-1] if metrics else {},
         result=result,
         certified=certified,
