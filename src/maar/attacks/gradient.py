@@ -1,8 +1,9 @@
 """The gradient that an attack climbs, without autograd where all layers are of known types.
 
-An attack of training is many passes through a small network, bound by memory traffic as much as by
-arithmetic. By hand (`layers.py`) nothing is recorded, ReLUs and masks work in place, all is in one
-memory format, and the coordinates d = 1 + e in [0,2] save a pass over each error group:
+An attack of training is many passes through a small network. By hand (`layers.py`) nothing is
+recorded, ReLUs and masks work in place, all is in one memory format, the first layer's gradient is
+a convolution made for it (`first_conv.py`), and the coordinates d = 1 + e in [0,2] save a pass over
+each error group:
 
     point of a box               lb + (ub - lb)/2 * d      (Normalize is put into lb and ub)
     relaxation of a ReLU         lam * v + mu * d
@@ -13,7 +14,8 @@ place where d enters, because radii and mu are not negative. (Where they are zer
 it moves all the same.)
 
 `Rows.climb` falls back on autograd where this raises `Unknown`. Milliseconds for 8 steps on 100
-images in the ball, one thread, weights channels last for both:
+images in the ball, CPU time of one thread (the least of three runs on a busy machine), weights
+channels last for both:
 
     convmed_2_2_100 (MNIST)              205 -> 130
     convmedbig_2_2_4_250 (CIFAR-10)      916 -> 656
