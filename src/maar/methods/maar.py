@@ -35,8 +35,8 @@ class MAAR(Method):
     """The base's loss, and a term that keeps the outputs of misclassified images stable."""
 
     name: ClassVar[str] = "maar"
-    paper: ClassVar[str] = "Misclassification-aware adversarial regularisation (the MAAR paper)"
-    year: ClassVar[int] = 2021
+    paper: ClassVar[str] = "Xu et al., Misclassification aware adversarial regularization"
+    year: ClassVar[int] = 2020
     idea: ClassVar[str] = "a base method, and KL(p(x)||p(x')) weighted by how wrong the image is"
 
     lam: NonNegative = 6.0
