@@ -35,7 +35,7 @@ class MAAR(Method):
     """The base's loss, and a term that keeps the outputs of misclassified images stable."""
 
     name: ClassVar[str] = "maar"
-    paper: ClassVar[str] = "Xu et al., Misclassification aware adversarial regularization"
+    paper: ClassVar[str] = "Xu et al., Improving the certified robustness of neural networks ..."
     year: ClassVar[int] = 2020
     idea: ClassVar[str] = "a base method, and KL(p(x)||p(x')) weighted by how wrong the image is"
 
