@@ -22,7 +22,7 @@ class MAT(Layerwise):
     """Every point of an image's region is to get the label that the network gives the image."""
 
     name: ClassVar[str] = "mat"
-    paper: ClassVar[str] = "Xu et al., Improving the certified robustness of neural networks ..., eq. 2"
+    paper: ClassVar[str] = "Xu et al., Improving the certified robustness of networks ..., eq. 2"
     year: ClassVar[int] = 2020
     idea: ClassVar[str] = "COLT, but a misclassified image is to keep the network's own answer"
     score: ClassVar[str] = "robust_accuracy"
