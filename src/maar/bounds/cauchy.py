@@ -169,7 +169,7 @@ class Group:
 
     def norms(self, where: Tensor | None) -> Tensor | None:
         """The L1 norms if they are known, or can be; `where` says at which neurons they matter."""
-        if self.exact is None and self.path and self.path.second is not None:
+        if self.exact is None and self.path and self.path.pays(self.rival, where):
             return self.path.norms(where)
         return self.exact
 
@@ -229,7 +229,7 @@ class Projected:
                     ones = exact.new_ones(1, 1, *exact.shape[1:])
                     path = Path(group.exact, matrix, ones)
             elif group.path and matrix is not None:
-                path = group.path.then(matrix, group.rival)
+                path = group.path.then(matrix)
             groups[k] = group.mapped(to_samples, after, exact=exact, path=path, diagonal=False)
         return Projected(after, groups)
 

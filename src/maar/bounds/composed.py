@@ -33,6 +33,8 @@ Matrix = Conv | Tensor
 ROWS = 1280
 # What a number's part in the search for a median costs, in products of two numbers.
 SELECT = 300
+# How much more a neuron costs that is taken by itself.
+SINGLE = 2.0
 # Neurons whose gradient is computed at a time.
 NEURONS = 2048
 # The share of the neurons below which it is faster to take them one by one.
@@ -58,25 +60,28 @@ class Path:
             return replace(self, scale=apply(self.scale))
         return replace(self, after=lambda x: absolute(self.after(x)))
 
-    def then(self, second: Matrix, projections: int) -> Path | None:
-        """Pass a second matrix, if the norms cost less than that many projections there."""
-        pays = self.second is None and self._pays(second, projections)
-        return replace(self, second=second) if pays else None
+    def then(self, second: Matrix) -> Path | None:
+        """Pass a second matrix; None where that is one kind of layer after the other."""
+        if self.second is not None or isinstance(self.first, Conv) != isinstance(second, Conv):
+            return None
+        return replace(self, second=second)
 
-    def _pays(self, second: Matrix, projections: int) -> bool:
-        first = self.first
-        if isinstance(first, Conv) and isinstance(second, Conv) and self.scale.dim() == 5:
-            channels = self.scale.shape[2]
-            window = first.weight[0, 0].numel() * self.radius.shape[1]
-            outputs, exact = _products(second, self.scale.shape[3:], channels)
-            projected = _products(first, self.radius.shape[2:], first.weight.shape[1])[1]
-            projected += exact / second.groups
-            exact *= window
-        elif isinstance(first, Tensor) and isinstance(second, Tensor):
-            outputs, exact = len(second), second.numel() * first.shape[1]
+    def pays(self, projections: int, where: Tensor | None) -> bool:
+        """Whether the norms cost less than that many random projections."""
+        first, second = self.first, self.second
+        if second is None:
+            return False
+        if isinstance(first, Tensor) or isinstance(second, Tensor):
+            assert isinstance(first, Tensor)
+            assert isinstance(second, Tensor)
+            outputs, exact = len(second), float(second.numel() * first.shape[1])
             projected = first.numel() + second.numel()
         else:
-            return False
+            outputs, exact = _products(second, self.scale.shape[3:], self.scale.shape[2])
+            projected = _products(first, self.radius.shape[2:], first.weight.shape[1])[1]
+            projected += exact / second.groups
+            exact *= first.weight[0, 0].numel() * self.radius.shape[1]
+            exact *= 1.0 if where is None else min(1.0, SINGLE * _share(where))
         return exact <= projections * (projected + SELECT * outputs)
 
     def norms(self, where: Tensor | None = None) -> Tensor:
@@ -88,6 +93,10 @@ class Path:
         assert isinstance(self.second, Tensor)
         joint = (self.second * scale.unsqueeze(1)) @ self.first
         return self.after((joint.abs() @ self.radius.unsqueeze(-1)).squeeze(-1))
+
+
+def _share(where: Tensor) -> float:
+    return int(where.count_nonzero()) / max(1, where.numel())
 
 
 def _products(conv: Conv, size: torch.Size, channels: int) -> tuple[int, float]:
@@ -296,7 +305,7 @@ class _Trained(torch.autograd.Function):
     ) -> Tensor:
         ctx.joints, ctx.rows = joints, None
         ctx.save_for_backward(W, V, S, R)
-        if where is None or int(where.count_nonzero()) >= FEW * where.numel():
+        if where is None or _share(where) >= FEW:
             return _blocks(V, S, R, W, joints)
         norms, rows = S.new_zeros(where.shape), []
         for o, neurons in _by_channel(where):
@@ -312,8 +321,7 @@ class _Trained(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         W, V, S, R = ctx.saved_tensors
         upstream = grads[0]
-        needed = int(upstream.count_nonzero())
-        if ctx.rows is None and needed >= FEW * upstream.numel():
+        if ctx.rows is None and _share(upstream) >= FEW:
             grad = _by_block(W, V, S, R, ctx.joints, upstream)
         else:
             grad = torch.zeros_like(W)
