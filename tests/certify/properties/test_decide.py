@@ -127,6 +127,15 @@ def test_time_is_up(nought, case, prop):
     assert decide(nought, (2,), question, timeout=0).verdict == "timeout"
 
 
+def test_all_of_the_time_is_used(nought, case, prop):
+    tie, easy = ([[1, 0]], 0.0), ([[1, 0]], -0.5)
+    box = [-1, -1], [1, 1]
+    question = prop(case(*box, tie), *(case(*box, easy) for _ in range(3)))
+    start = time.monotonic()
+    assert decide(nought, (2,), question, timeout=1.5).verdict == "timeout"
+    assert time.monotonic() - start >= 1.5
+
+
 def test_the_vnncomp_format(identity, case, prop):
     question = prop(case([0.25, 0.25], [0.25, 0.25], ([[1, 0]], 0.5)))
     assert str(decide(identity, (2,), question).witness) == (
@@ -222,5 +231,7 @@ def test_no_step_proves_too_much(step):
 
 
 def test_unknown_step(identity, case, prop):
+    with pytest.raises(UsageError, match="no steps"):
+        decide(identity, (2,), prop(case([0, 0], [1, 1], ([[1, 0]], 0.5))), steps=[])
     with pytest.raises(UsageError, match="unknown step 'bonds'; did you mean 'bounds'"):
         decide(identity, (2,), prop(case([0, 0], [1, 1], ([[1, 0]], 0.5))), steps=["bonds"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -46,6 +47,8 @@ def decide(
 
     `runner` is another program that computes the network, asked before a witness counts.
     """
+    if not steps:
+        raise UsageError(f"no steps (accepted: a list of {', '.join(STEPS)})")
     begin = time.monotonic()
     questions = [
         replace(question, seed=seed, runner=runner) for question in _questions(net, shape, prop)
@@ -57,22 +60,28 @@ def decide(
 
     if not questions:
         return decision("unsat", None)
-    for name in steps:
+    # The last step again and again, for boxes whose share of the time was too short.
+    for number, name in enumerate(itertools.chain(steps, itertools.repeat(steps[-1])), 1):
         left: list[Question] = []
+        cut_short = False
         for position, question in enumerate(questions):
             now = time.monotonic()
             if now >= end:
                 return decision("timeout", None)
             # Each box gets its share of the time that is left.
             share = (end - now) / (len(questions) - position)
-            answer = _ask(name, replace(question, deadline=now + share))
+            question = replace(question, deadline=now + share)
+            answer = _ask(name, question)
             if answer.witness is not None:
                 return decision("sat", name, answer.witness)
+            cut_short |= question.is_late()
             left.append(question.narrowed(answer.proved))
         questions = [question for question in left if question.open]
         if not questions:
             return decision("unsat", name)
-    return decision("timeout" if time.monotonic() >= end else "unknown", None)
+        if number >= len(steps) and not cut_short:
+            break
+    return decision("unknown", None)
 
 
 def _ask(name: str, question: Question) -> Answer:
