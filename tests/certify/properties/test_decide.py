@@ -87,6 +87,14 @@ def test_what_needs_splitting(nought, case, prop):
     assert (found.verdict, found.by) == ("unsat", "splitting")
 
 
+@pytest.mark.parametrize("step", ["bounds", "splitting"])
+def test_one_proved_condition_proves_no_other(nought, case, prop, step):
+    never, tie = ([[1, 0]], -9.0), ([[1, 0]], 0.0)
+    for pair in ((never, tie), (tie, never)):
+        question = prop(case([-1, -1], [1, 1], *pair))
+        assert decide(nought, (2,), question, timeout=0.5, steps=[step]).verdict != "unsat"
+
+
 def test_no_rows_and_no_cases(identity, case, prop):
     everything = prop(case([0, 0], [1, 1], (np.zeros((0, 2)), [])))
     found = decide(identity, (2,), everything)
@@ -114,7 +122,7 @@ def test_a_box_without_float_numbers_inside(identity):
 
 def test_a_runner_that_disagrees(identity, case, prop):
     question = prop(case([0, 0], [1, 1], ([[1, 0]], 0.5)))
-    found = decide(identity, (2,), question, timeout=0.3, runner=lambda x: np.ones((1, 2)))
+    found = decide(identity, (2,), question, timeout=0.3, runner=lambda x: np.full((1, 2), 0.5))
     assert found.verdict in ("timeout", "unknown")
     assert found.witness is None
 
