@@ -21,7 +21,6 @@ from maar.train.parallel import Place, place
 from maar.train.status import read_metrics
 from maar.train.trainer import train
 
-
 PATIENCE = 300  # seconds: the machine may be busy
 
 

@@ -117,8 +117,14 @@ def test_an_attack_leaves_batchnorm_alone(tiny_pgd, tmp_path):
 
 
 def test_convolutions_train_with_the_channels_innermost_and_are_saved_as_usual(
-    tiny, conv_network, tmp_path, monkeypatch
+    tiny, tmp_path, monkeypatch
 ):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def net(shape, classes, mean, std):\n"
+        "    return nn.Sequential(nn.Conv2d(shape[0], 4, 3), nn.Conv2d(4, 4, 3), nn.ReLU(),\n"
+        "        nn.Flatten(), nn.Linear(16, classes))\n"
+    )
     seen, loss = [], type(tiny.method).loss
 
     def watched(self, batch):
@@ -127,8 +133,9 @@ def test_convolutions_train_with_the_channels_innermost_and_are_saved_as_usual(
         return loss(self, batch)
 
     monkeypatch.setattr(type(tiny.method), "loss", watched)
-    train(dataclasses.replace(tiny, network=conv_network), tmp_path / "run")
-    there = torch.empty(4, 1, 3, 3).contiguous(memory_format=torch.channels_last).stride()
+    config = dataclasses.replace(tiny, network=f"{tmp_path / 'mine.py'}:net")
+    train(config, tmp_path / "run")
+    there = torch.empty(4, 4, 3, 3).contiguous(memory_format=torch.channels_last).stride()
     assert set(seen) == {there}
     weights, _ = load_weights(tmp_path / "run" / "model.safetensors")
     assert weights["1.weight"].is_contiguous()
