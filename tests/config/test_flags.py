@@ -46,15 +46,15 @@ def parsed(*argv):
 
 
 def test_flags_go_over_the_file():
-    config, own = parsed("demo", "--eps", "2/255", "--seed=3", "--attack.steps", "4", "--lr", "1")
-    demo = load("demo")
-    assert isinstance(demo.method, PGDTraining)
+    config, own = parsed("pgd", "--eps", "2/255", "--seed=3", "--attack.steps", "4", "--lr", "1")
+    recipe = load("pgd")
+    assert isinstance(recipe.method, PGDTraining)
     assert str(config.eps) == "2/255"
     assert config.seed == 3
-    assert config.train == dataclasses.replace(demo.train, lr=1.0)
-    attack = dataclasses.replace(demo.method.attack, steps=4)
-    assert config.method == dataclasses.replace(demo.method, attack=attack)
-    assert own == {"resume": False, "config": "demo"}
+    assert config.train == dataclasses.replace(recipe.train, lr=1.0)
+    attack = dataclasses.replace(recipe.method.attack, steps=4)
+    assert config.method == dataclasses.replace(recipe.method, attack=attack)
+    assert own == {"resume": False, "config": "pgd"}
 
 
 def test_the_order_of_words_does_not_matter():
@@ -84,7 +84,7 @@ def test_another_method_comes_with_its_own_knobs():
 
 
 def test_the_same_method_keeps_the_knobs_of_the_file():
-    assert parsed("demo", "--method", "pgd")[0].method == load("demo").method
+    assert parsed("pgd", "--method", "pgd")[0].method == load("pgd").method
 
 
 def test_methods_nest():
