@@ -116,7 +116,8 @@ class Bound(ABC):
     ) -> Enclosure:
         """Enclose C f(x) over the box; C is [N, rows, classes], every output without it.
 
-        What is `known` of the ReLUs' inputs is intersected with, never thrown away.
+        What is `known` of the ReLUs' inputs is intersected with, never thrown away. (The Cauchy
+        estimate takes it as it is: to intersect with an estimate would only blur it.)
         """
         problem = Problem(self.graph_of(net, box), box, C, known)
         problem.check()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Seconds between plain lines.
 EVERY = 10.0
+SPLITS = {"test": "test", "valid": "validation"}
 
 
 class Display:
@@ -122,7 +123,7 @@ class Pace:
 def headline(plan: Plan, tally: Tally, workers: int) -> tuple[str, str]:
     """What is certified, and how."""
     part = "" if tally.images == tally.of else f" of {tally.of:,}"
-    details = [f"{tally.images:,}{part} test images"]
+    details = [f"{tally.images:,}{part} {SPLITS[plan.split]} images"]
     if tally.done:
         details.append(f"{tally.done:,} from before")
     if tally.done < tally.images:
