@@ -1,13 +1,16 @@
 """Seconds per training step in each stage of layerwise training, beside COLT's public code.
 
     python -m benchmarks.train_step [--threads 2] [--steps 8] [--repeats 7] [--method colt]
+                                    [--stability-images 1] [--run RUN --setting "mnist 0.1"]
 
 One step is everything that the trainer does for a batch of 100: the bounds of the stage's region,
 the latent attack there and in the previous stage's region (the mix is half way), the loss with all
 of its terms (L1 and ReLU-stability included), its gradients and the optimiser's step. Each stage
 runs in a process of its own, whose peak memory is shown. The weights are fresh: nearly every ReLU
-is unstable, which is the dearest case. The COLT column was measured with its public code on a
-machine of this kind (2 threads, batch 100, its own settings): compare ratios of ten, not of 1.1.
+is unstable, which is the dearest case. With --run, a stage begins with the weights that the stage
+before it left in that run, on its images: the usual case. The COLT column was measured with its
+public code on a machine of this kind (2 threads, batch 100, its own settings): compare ratios of
+ten, not of 1.1.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from rich.table import Table
 from benchmarks.measure import alone, save
 from maar.attacks.pgd import PGD
 from maar.config import TrainConfig
+from maar.data import load
 from maar.eps import Eps
 from maar.methods.base import Batch, Method, Stage
 from maar.methods.colt import COLT
@@ -31,6 +35,7 @@ from maar.methods.maar import MAAR
 from maar.methods.mat import MAT
 from maar.networks import make
 from maar.train.optim import make_optimizer
+from maar.train.run import load_network
 
 BATCH = 100
 # setting: network, shape, eps, and COLT's seconds per step in each stage, and peak GB
@@ -47,33 +52,39 @@ SETTINGS: dict[str, tuple[str, tuple[int, int, int], str, list[float], float]] =
 }
 
 
-def method_named(name: str, steps: int) -> Method:
+def method_named(name: str, steps: int, share: float) -> Method:
     """With COLT's own terms: mix, L1, stability; the natural loss is part of `paper` only."""
-    attack = PGD(steps=steps, step_size=0.25)
+    knobs: dict[str, Any] = {
+        "mix": 2.0,
+        "attack": PGD(steps=steps, step_size=0.25),
+        "stability_images": share,
+    }
     if name == "colt":
-        return COLT(objective="colt", mix=2.0, attack=attack)
-    if name == "mat":
-        return MAT(mix=2.0, attack=attack)
-    return MAAR(base=COLT(mix=2.0, attack=attack))
+        return COLT(objective="colt", **knobs)
+    return MAT(**knobs) if name == "mat" else MAAR(base=COLT(**knobs))
 
 
 def seconds_per_step(
-    setting: str, stage: int, method: str, steps: int, repeats: int
+    setting: str, stage: int, method: str, steps: int, share: float, repeats: int, run: str
 ) -> dict[str, Any]:
     """The median over some steps, after two that do not count."""
     network, shape, eps, _, _ = SETTINGS[setting]
-    net = make(network, shape, 10, [0.45] * shape[0], [0.25] * shape[0], seed=0)
-    net = net.to(memory_format=torch.channels_last)
-    trained = method_named(method, steps)
+    chance = torch.Generator().manual_seed(0)
+    if run:
+        net, config = load_network(run, f"stage-{max(stage, 1)}-last")
+        x = load(config.data).images("train", torch.arange(BATCH))
+    else:
+        net = make(network, shape, 10, [0.45] * shape[0], [0.25] * shape[0], seed=0)
+        x = torch.rand(BATCH, *shape, generator=chance)
+    net.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    x = x.contiguous(memory_format=torch.channels_last)
+    y = torch.randint(10, (BATCH,), generator=chance)
+    trained = method_named(method, steps, share)
     at = trained.stages(net, Eps(eps), TrainConfig(epochs=4))[stage]
     for index, layer in enumerate(net):
         layer.requires_grad_(index >= at.frozen)
     weights = [p for p in net.parameters() if p.requires_grad]
     optimizer = make_optimizer(TrainConfig(lr=1e-4), weights)
-    chance = torch.Generator().manual_seed(0)
-    x = torch.rand(BATCH, *shape, generator=chance)
-    x = x.to(memory_format=torch.channels_last)
-    y = torch.randint(10, (BATCH,), generator=chance)
     times, memo = [], {}
     for step in range(repeats + 2):
         start = time.perf_counter()
@@ -117,6 +128,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--method", choices=["colt", "mat", "maar"], action="append")
     parser.add_argument("--setting", choices=list(SETTINGS), action="append")
+    parser.add_argument("--stability-images", type=float, default=1.0, help="part of the batch")
+    parser.add_argument("--run", default="", help="take the weights of a run's stages")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/train_step.json"))
     args = parser.parse_args()
     rows = []
@@ -134,7 +147,9 @@ def main() -> None:
                     stage,
                     method,
                     args.steps,
+                    args.stability_images,
                     args.repeats,
+                    args.run,
                     threads=args.threads,
                 )
                 row = {"setting": setting, "method": method, "stage": stage + 1, **found}
@@ -152,7 +167,14 @@ def main() -> None:
                 )
                 console.print(f"{setting} {method} stage {stage + 1}: {found['seconds']:.3f} s")
     console.print(table)
-    settings = {"batch": BATCH, "attack_steps": args.steps, "kappa": 0.5, "repeats": args.repeats}
+    settings = {
+        "batch": BATCH,
+        "attack_steps": args.steps,
+        "kappa": 0.5,
+        "stability_images": args.stability_images,
+        "weights": f"of the run {Path(args.run).name}" if args.run else "fresh",
+        "repeats": args.repeats,
+    }
     save(args.out, settings, rows, args.threads)
 
 
