@@ -107,7 +107,7 @@ def test_a_run_of_two_processes_that_lose_each_other_resumes_exactly(tiny, tmp_p
         "        nn.ReLU(), nn.Flatten(), nn.Linear(64, classes))\n"
     )
     config = dataclasses.replace(tiny, network=f"{tmp_path / 'mine.py'}:net")
-    config = replaced(config, epochs=10, batch=4, average="ema", checkpoint_minutes=1e-3)
+    config = replaced(config, epochs=6, batch=10, average="ema", checkpoint_minutes=1e-3)
     whole = start(tmp_path / "whole", config)
     path = tmp_path / "killed" / "tiny"
 
@@ -124,12 +124,12 @@ def test_a_run_of_two_processes_that_lose_each_other_resumes_exactly(tiny, tmp_p
         assert "another process of this run has ended; --resume continues it" in err
 
     process = start(tmp_path / "killed", config, "--resume")
-    wait_for(process, path, 5)
+    wait_for(process, path, 4)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=PATIENCE)
 
     process = start(tmp_path / "killed", config, "--resume")
-    wait_for(process, path, 7)
+    wait_for(process, path, 6)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
