@@ -13,11 +13,10 @@ import tyro
 
 from maar.certify import CASCADE
 from maar.cli.parse import parse
+from maar.cli.subject import PerChannel
 from maar.cli.subject import subject as read_subject
 from maar.errors import RunError, UsageError
 from maar.files import write_text
-
-PerChannel = tuple[float, ...] | None
 
 OF_RUN = "(default: that of the run)"
 ALL = "(default: all)"
@@ -54,13 +53,9 @@ class Certify:
     """Verifiers to ask, in this order, separated by commas."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=FOLDER)] = None
     """Folder for the results."""
-    mean: Annotated[
-        tuple[float, ...] | None, tyro.conf.arg(metavar="M ...", help_behavior_hint="")
-    ] = None
+    mean: PerChannel = None
     """For ONNX files that take the normalised image: the mean of each channel."""
-    std: Annotated[
-        tuple[float, ...] | None, tyro.conf.arg(metavar="S ...", help_behavior_hint="")
-    ] = None
+    std: PerChannel = None
     """For ONNX files that take the normalised image: the deviation of each channel."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=PER_CORE)] = None
     """Processes, one thread each."""

@@ -16,7 +16,7 @@ import tyro
 
 from maar.cli.interrupt import leave_at_once
 from maar.cli.parse import parse
-from maar.cli.subject import Subject
+from maar.cli.subject import PerChannel, Subject
 from maar.cli.subject import subject as read_subject
 from maar.errors import UsageError
 from maar.files import write_text
@@ -70,13 +70,9 @@ class Evaluate:
     """Of the attack's starts."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint=FILE)] = None
     """JSON file for the numbers."""
-    mean: Annotated[
-        tuple[float, ...] | None, tyro.conf.arg(metavar="M ...", help_behavior_hint="")
-    ] = None
+    mean: PerChannel = None
     """For ONNX files that take the normalised image: the mean of each channel."""
-    std: Annotated[
-        tuple[float, ...] | None, tyro.conf.arg(metavar="S ...", help_behavior_hint="")
-    ] = None
+    std: PerChannel = None
     """For ONNX files that take the normalised image: the deviation of each channel."""
 
 

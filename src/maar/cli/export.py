@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from maar.cli.parse import parse
+from maar.cli.subject import PerChannel
 from maar.eps import Eps
 from maar.errors import RunError, UsageError
 from maar.files import locked
@@ -53,13 +54,9 @@ class Export:
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: any number)")
     ] = None
     """Fix the number of images that the ONNX file takes at once."""
-    mean: Annotated[
-        tuple[float, ...] | None, tyro.conf.arg(metavar="M ...", help_behavior_hint="")
-    ] = None
+    mean: PerChannel = None
     """For ONNX files that take the normalised image: the mean of each channel."""
-    std: Annotated[
-        tuple[float, ...] | None, tyro.conf.arg(metavar="S ...", help_behavior_hint="")
-    ] = None
+    std: PerChannel = None
     """For ONNX files that take the normalised image: the deviation of each channel."""
 
 

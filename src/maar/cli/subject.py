@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 from maar.eps import Eps
 from maar.errors import UsageError
@@ -12,6 +14,10 @@ from maar.errors import UsageError
 if TYPE_CHECKING:
     from torch import nn
 
+PerChannel = Annotated[
+    tuple[float, ...] | None, tyro.conf.arg(metavar="C ...", help_behavior_hint="")
+]
+"""A number for each channel, or nothing: the flags --mean and --std."""
 MODEL = "model"
 """The weights at the end of a run."""
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from maar.cli.parse import parse
+from maar.cli.subject import PerChannel
 from maar.errors import MaarError, RunError, UsageError
 from maar.files import write_text
 
@@ -58,13 +59,9 @@ class Verify:
         Path | None, tyro.conf.arg(metavar="FILE.csv", help_behavior_hint=BESIDE)
     ] = None
     """Instead of one network and property: all of a VNN-COMP instances.csv."""
-    mean: Annotated[
-        tuple[float, ...] | None, tyro.conf.arg(metavar="M ...", help_behavior_hint="")
-    ] = None
+    mean: PerChannel = None
     """For ONNX files that take the normalised image: the mean of each channel."""
-    std: Annotated[
-        tuple[float, ...] | None, tyro.conf.arg(metavar="S ...", help_behavior_hint="")
-    ] = None
+    std: PerChannel = None
     """For ONNX files that take the normalised image: the deviation of each channel."""
 
 
