@@ -34,6 +34,7 @@ CAN = {
     "crown": {Status.VERIFIED},
     "alpha_crown": {Status.VERIFIED},
     "pgd": {Status.FALSIFIED},
+    "bab": {Status.VERIFIED, Status.FALSIFIED},
 }
 
 
@@ -48,7 +49,7 @@ def test_a_question_with_a_known_answer(ask, name):
     assert tie.status is Status.UNKNOWN
     if robust.status is Status.VERIFIED:
         assert 0.1 - 1e-5 < robust.lb[1] < 0.1
-        assert -0.02 - 1e-5 < broken.lb[1] < -0.02
+        assert broken.status is Status.FALSIFIED or -0.02 - 1e-5 < broken.lb[1] < -0.02
     if broken.status is Status.FALSIFIED:
         assert -0.02 < broken.margin < 0
         assert broken.target == 1

@@ -73,6 +73,19 @@ class Layer:
 
 
 @dataclass
+class Split:
+    """A part of the box for each row: where the ReLUs of one layer have the signs asked for.
+
+    `sign`, [R, U_k]: 1 for v >= 0, -1 for v <= 0, 0 for either. There z = v or z = 0, and
+    sign * v >= 0 may be taken off a lower bound any number of times: `price`, [R, U_k], >= 0, is
+    how often (a Lagrange multiplier).
+    """
+
+    sign: Tensor
+    price: Tensor
+
+
+@dataclass
 class Reduced:
     """The reduced network of one image; `layers` has one entry per ReLU, possibly empty.
 
@@ -100,6 +113,19 @@ class Reduced:
         X, c, e = self._relaxed(rows, slopes, upper=False)
         return c + X @ self.centre - X.abs() @ self.radius - e
 
+    def lower_in(
+        self, rows: Affine, slopes: Sequence[Tensor], splits: Sequence[Split]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Each row's lower bound where its splits hold; infinite where they cannot is not noticed.
+
+        Also the row over the image that was minimised, and the coefficient that every z had, for
+        the choice of the next split.
+        """
+        seen: list[Tensor] = []
+        X, c, e = self._relaxed(rows, slopes, upper=False, splits=splits, seen=seen)
+        low = c + X @ self.centre - X.abs() @ self.radius - e
+        return low, X, torch.cat([low.new_zeros(len(low), 0), *seen[::-1]], 1)
+
     def upper(self, rows: Affine, slopes: Sequence[Tensor] | None = None) -> Tensor:
         """CROWN's upper bounds of rows."""
         X, c, e = self._relaxed(rows, slopes, upper=True)
@@ -120,9 +146,17 @@ class Reduced:
         return middle - reach, middle + reach
 
     def _relaxed(
-        self, rows: Affine, slopes: Sequence[Tensor] | None, upper: bool
+        self,
+        rows: Affine,
+        slopes: Sequence[Tensor] | None,
+        upper: bool,
+        splits: Sequence[Split] | None = None,
+        seen: list[Tensor] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows with every z replaced by a line on the side asked for: X, c, e over x alone."""
+        """The rows with every z replaced by a line on the side asked for: X, c, e over x alone.
+
+        `seen` collects the coefficients of the z, last layer first.
+        """
         X, Z, c, e = rows.X, rows.Z, rows.c, rows.e
         start = Z.shape[1]
         for k in range(self._depth(start) - 1, -1, -1):
@@ -131,6 +165,13 @@ class Reduced:
                 continue
             stop, start = start, start - len(layer.index)
             above, intercept, below = self._lines(layer, slopes[k] if slopes else None)
+            if splits is not None:
+                is_free, is_on = splits[k].sign == 0, (splits[k].sign > 0).to(Z)
+                above = torch.where(is_free, above, is_on)
+                intercept = torch.where(is_free, intercept, torch.zeros_like(is_on))
+                below = torch.where(is_free, below, is_on)
+            if seen is not None:
+                seen.append(Z[:, start:stop])
             positive = Z[:, start:stop].clamp(min=0)
             negative = Z[:, start:stop] - positive
             if upper:
@@ -138,6 +179,8 @@ class Reduced:
             else:
                 to_above, to_below = negative, positive
             part = to_above * above + to_below * below
+            if splits is not None:
+                part = part - splits[k].sign * splits[k].price
             X = torch.addmm(X, part, layer.rows.X)
             Z = torch.addmm(Z[:, :start], part, layer.rows.Z)
             lifted = to_above @ intercept if intercept.dim() == 1 else (to_above * intercept).sum(1)

@@ -23,9 +23,10 @@ VERIFIERS = Registry(
         "crown": "maar.certify.verifiers.crown:CrownVerifier",
         "alpha_crown": "maar.certify.verifiers.alpha_crown:AlphaCrownVerifier",
         "pgd": "maar.certify.verifiers.pgd:Pgd",
+        "bab": "maar.certify.verifiers.bab:BranchAndBound",
     },
 )
 
 # Cheap to dear. On a network that was not trained to be provable CROWN costs ten times what the
 # quick attack does; on one that was, the full attack costs thirty times what CROWN does.
-CASCADE = ("misclassified", "interval", "quick_pgd", "crown", "alpha_crown", "pgd")
+CASCADE = ("misclassified", "interval", "quick_pgd", "crown", "alpha_crown", "pgd", "bab")
