@@ -52,11 +52,17 @@ class Branch:
 
 @dataclass(frozen=True)
 class Branching:
-    """The settings. Steps are of the gradient, for a new branch, the first, and a last resort."""
+    """The settings. Steps are of the gradient, for a new branch, the first, and a last resort.
+
+    Few steps are the quickest where few branches are needed; where the number of branches gets out
+    of hand (more than `many`), tighter bounds (`hard_steps`) are what ends it.
+    """
 
     together: int = 64
     steps: int = 12
     first_steps: int = 40
+    many: int = 2000
+    hard_steps: int = 30
     last_steps: int = 300
     slope_rate: float = 0.25
     price_rate: float = 0.15
@@ -114,8 +120,7 @@ class _Search:
             torch.stack([getattr(branch, name) for branch in taken])
             for name in ("sign", "slope", "price")
         )
-        steps = self.settings.steps if self.branches else self.settings.first_steps
-        best = self._climb(sign, slope, price, steps)
+        best = self._climb(sign, slope, price, self._steps())
         gain = (self.height * best.weight).clamp(min=0) * BELOW
         gain = torch.maximum(gain, -self.height * best.weight) * (sign == 0)
         last = (best.lb <= 0) & ~(gain > 0).any(1)
@@ -137,6 +142,12 @@ class _Search:
                 self._split(b, lb, int(gain[b].argmax()), sign, best)
         self.branches += count
         return best.points
+
+    def _steps(self) -> int:
+        if not self.branches:
+            return self.settings.first_steps
+        is_hard = self.branches > self.settings.many
+        return self.settings.hard_steps if is_hard else self.settings.steps
 
     def _split(self, b: int, lb: float, neuron: int, sign: Tensor, best: _Best) -> None:
         for side in (1.0, -1.0):
