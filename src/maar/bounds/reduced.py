@@ -116,7 +116,7 @@ class Reduced:
     def lower_in(
         self, rows: Affine, slopes: Sequence[Tensor], splits: Sequence[Split]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Each row's lower bound where its splits hold; infinite where they cannot is not noticed.
+        """Each row's lower bound where its splits hold (some finite one where they hold nowhere).
 
         Also the row over the image that was minimised, and the coefficient that every z had, for
         the choice of the next split.

@@ -42,8 +42,7 @@ class BranchAndBound:
         assert found.reduction is not None
         lb = dict(zip(query.targets, found.lb.tolist(), strict=True))
         search = _Search(query)
-        # The class that is nearest to being proved first: the sooner a hopeless one, the better,
-        # but an attack has already tried them all.
+        # The nearest to being proved first: what is proved of an image that stays open is kept.
         for n in found.lb.argsort(descending=True).tolist():
             target, row = query.targets[n], found.reduction.rows[torch.tensor([n])]
             left = end - time.monotonic()
