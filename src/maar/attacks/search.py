@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -53,20 +55,25 @@ def search(
     attacks: Sequence[Attack] = STRONG,
     generator: torch.Generator,
     targets: Tensor | None = None,
+    seconds: float = math.inf,
 ) -> Found:
     """Try to break each image; an image that is broken is left alone by the later attacks.
 
     `targets` [N, classes] masks the classes still open; an image without any is
     not attacked. Each find is replayed by a plain forward pass, in the network's
     precision and in float64, and counts only if another class is strictly ahead in
-    both: it then breaks the network and not just its rounding.
+    both: it then breaks the network and not just its rounding. When `seconds` are over, no
+    further attack begins.
     """
+    end = time.monotonic() + seconds
     _check(net, region, y)
     with frozen(net):
         suffix = suffix_of(net, region)
         best = Best(region)
         confirmed = torch.zeros_like(best.broken)
         for attack in attacks:
+            if time.monotonic() >= end:
+                break
             left = None if targets is None else targets & ~confirmed[:, None]
             # Early exit whatever the attack says: a confirmed point must not be replaced.
             attack = replace(attack, early_exit=True)

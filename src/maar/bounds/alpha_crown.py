@@ -9,8 +9,10 @@ network a step is a few small matrix products.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -30,6 +32,7 @@ class AlphaCrown(Bound):
 
     `slopes`: "last" or "all" (see above). `share`: "none" gives each target class its own
     slopes in the last bound, "targets" one set for all of them. `budget`: see `reduce`.
+    `seconds`: when they are over, the best bounds so far are the result.
     """
 
     name: ClassVar[str] = "alpha_crown"
@@ -40,6 +43,7 @@ class AlphaCrown(Bound):
     decay: float = 0.95
     rounding: bool = False
     budget: int = 4 << 30
+    seconds: float = field(default=math.inf, repr=False)
 
     def enclose(self, problem: Problem) -> Enclosure:
         """Upper bounds are CROWN's: robustness asks for the lower ones."""
@@ -111,12 +115,13 @@ class AlphaCrown(Bound):
         self, bound: Callable[[], Tensor], slopes: list[Tensor], best: Tensor, open_: Tensor
     ) -> Tensor:
         """Raise best[open_] by gradient steps on the slopes that `bound` depends on."""
+        end = time.monotonic() + self.seconds
         optimiser = torch.optim.Adam(slopes, lr=self.lr)
         for step in range(self.steps + 1):
             found = bound()
             with torch.no_grad():
                 best[open_] = torch.maximum(best[open_], found)
-            if step == self.steps or bool((best > 0).all()):
+            if step == self.steps or bool((best > 0).all()) or time.monotonic() >= end:
                 break
             # Rows already proved need no more work: only the open ones pull at the slopes.
             # (`backward` would also leave gradients in a live network's weights)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +23,9 @@ class Query:
     `seed` is the image's own source of chance, so that its verdict does not depend on the images
     before it. `memory` goes with the query from verifier to verifier: what a cheap one has
     computed a dear one need not compute again.
+
+    `deadline`, on the clock of `time.monotonic`: a verifier that can run long asks `left` how long
+    it may, and answers UNKNOWN with what it has when time is up.
     """
 
     network: Network
@@ -32,6 +37,7 @@ class Query:
     """Classes still open."""
     seed: int = 0
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)
+    deadline: float = math.inf
 
     @staticmethod
     def of(network: Network, x: Tensor, y: int, eps: float, seed: int = 0) -> Query:
@@ -41,6 +47,10 @@ class Query:
     def narrowed(self, targets: Iterable[int]) -> Query:
         """The same question about fewer classes."""
         return replace(self, targets=tuple(targets))
+
+    def left(self, most: float = math.inf) -> float:
+        """Seconds left until the deadline: at least 0, at most `most`."""
+        return max(0.0, min(most, self.deadline - time.monotonic()))
 
     def ball(self, dtype: torch.dtype = torch.float32) -> Ball:
         """The ball; its corners are rounded outwards, its points inwards."""

@@ -39,11 +39,12 @@ class AlphaCrownVerifier:
         return Verdict.bounded(dict(zip(query.targets, lb.tolist(), strict=True)))
 
     def _lower(self, query: Query, found: Found) -> Tensor:
-        bound = replace(self.bound, slopes="last")
+        timed = replace(self.bound, seconds=query.left(self.bound.seconds))
+        bound = replace(timed, slopes="last")
         if inner_slopes(found.pre) <= self.max_inner:
             with contextlib.suppress(TooLarge):
                 found = reduced(query, PRECISION, found)
-                bound = self.bound
+                bound = timed
         if found.reduction is not None:
             return bound.improve(found.reduction.network, found.reduction.rows, found.lb)
         graph = query.network.graph(PRECISION)

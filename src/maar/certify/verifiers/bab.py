@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -25,16 +26,16 @@ BRANCHING = Branching()
 class BranchAndBound:
     """One open class after the other; a point at which a branch is lowest may be a counterexample.
 
-    `seconds`: for all classes of an image together.
+    `seconds`: for all classes of an image together; the query's deadline may leave less.
     """
 
     name: ClassVar[str] = "bab"
-    seconds: float = 60.0
+    seconds: float = field(default=math.inf, repr=False)
     branching: Branching = BRANCHING
 
     def __call__(self, query: Query) -> Verdict:
         """VERIFIED, FALSIFIED, or UNKNOWN with the margins found."""
-        end = time.monotonic() + self.seconds
+        end = time.monotonic() + query.left(self.seconds)
         try:
             found = reduced(query, PRECISION, crown(query, PRECISION))
         except TooLarge:

@@ -30,6 +30,7 @@ class Pgd:
             attacks=self.attacks,
             generator=torch.Generator().manual_seed(query.seed),
             targets=targets,
+            seconds=query.left(),
         )
         if not bool(found.broken):
             return UNKNOWN
