@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from maar.certify.cascade import Settled
@@ -11,7 +12,7 @@ from maar.certify.verdict import Status
 Record = dict[str, Any]
 
 
-def make_record(index: int, label: int, settled: Settled) -> Record:
+def make_record(index: int, label: int, settled: Settled, limit: float = math.inf) -> Record:
     """The line; what does not apply is left out.
 
     index, label   which image of the test split
@@ -22,6 +23,7 @@ def make_record(index: int, label: int, settled: Settled) -> Record:
     open           classes that no bound settled
     margin, target z_y - z_target at the counterexample, and the class ahead of y there
     error          what went wrong, in a verifier that failed
+    limit          the seconds that an image had which is still open; null if it had any number
     """
     record: Record = {
         "index": index,
@@ -36,9 +38,29 @@ def make_record(index: int, label: int, settled: Settled) -> Record:
         record["lb"] = least if math.isfinite(least) else None
     if settled.status in (Status.UNKNOWN, Status.ERROR):
         record["open"] = settled.open
+        record["limit"] = limit if math.isfinite(limit) else None
     if settled.margin is not None:
         record["margin"] = settled.margin
         record["target"] = settled.target
     if settled.error:
         record["error"] = settled.error
     return record
+
+
+def is_settled(record: Record, limit: float) -> bool:
+    """Whether so many seconds could not change the verdict: decided, or tried for as long."""
+    if record["verdict"] == Status.UNKNOWN:
+        had = record.get("limit")
+        return had is None or had >= limit
+    return record["verdict"] != Status.ERROR
+
+
+def spans(indices: Iterable[int]) -> str:
+    """Indices as people write them: `0-9,12`."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

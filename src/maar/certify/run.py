@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from maar.certify import CASCADE
 from maar.certify.cascade import Cascade, Settled
 from maar.certify.display import Display
 from maar.certify.network import Network
-from maar.certify.record import make_record
+from maar.certify.record import is_settled, make_record, spans
 from maar.certify.store import Store, Subject, key_of, open_store
 from maar.certify.tally import Tally
 from maar.certify.verdict import Status
@@ -29,6 +29,9 @@ from maar.data import DataSet
 from maar.eps import Eps
 from maar.errors import UsageError
 from maar.networks.checking import LayerError
+
+# Seconds for an image: several times what the hardest of a thousand took.
+TIMEOUT = 120.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,8 @@ class Plan:
     name: str
     """Of the network, for people."""
     split: str = "test"
+    source: dict[str, Any] = field(default_factory=dict)
+    """Where the network and the data came from, for `maar audit`."""
 
     @property
     def key(self) -> str:
@@ -60,14 +65,21 @@ def make_plan(
     eps: float,
     *,
     verifiers: Sequence[str] = CASCADE,
+    timeout: float = TIMEOUT,
     limit: int | None = None,
     indices: Sequence[int] | None = None,
     name: str = "",
     split: str = "test",
+    source: dict[str, Any] | None = None,
 ) -> Plan:
-    """Check the request. `limit` takes the first images of the split, `indices` those; else all."""
+    """Check the request. `limit` takes the first images of the split, `indices` those; else all.
+
+    `timeout`: seconds for each image, all verifiers together. It is no part of the key.
+    """
     eps = eps if isinstance(eps, Eps) else Eps(eps)
-    cascade = Cascade.named(verifiers)
+    if not timeout > 0:
+        raise UsageError(f"timeout = {timeout} (accepted: a number of seconds > 0, or inf)")
+    cascade = replace(Cascade.named(verifiers), timeout=timeout)
     chosen = _choose(data, split, limit, indices)
     try:
         network = Network(net, data.shape)
@@ -88,27 +100,35 @@ def make_plan(
         "verifiers": [repr(verifier) for verifier in cascade.verifiers],
     }
     task = Task(network.net, data.shape, float(eps), cascade)
-    return Plan(task, data, chosen, subject, eps, name, split)
+    return Plan(task, data, chosen, subject, eps, name, split, source or {})
 
 
 def run(
     plan: Plan, out: str | Path, *, workers: int | None = None, display: Display | None = None
 ) -> Tally:
-    """Settle the images that the folder has no verdict of, and those that ended in an error.
+    """Settle the images that the folder has no verdict of, and take some again.
+
+    These are the ones that ended in an error, that stayed open with less time than they have now,
+    and the falsified ones whose counterexample is gone.
 
     Returns the count over all images of the plan. An interrupt leaves everything in place, with
     a summary that says so.
     """
     display = display or Display()
-    facts = {"network": plan.name, "data": plan.data.name, "maar": maar.__version__}
+    facts = {
+        "network": plan.name,
+        "data": plan.data.name,
+        "maar": maar.__version__,
+        "source": plan.source,
+    }
     with open_store(Path(out), plan.subject, facts) as store:
         todo, tally = [], plan.tally()
         for index in plan.indices:
-            record = store.records.get(index)
-            if record is None or record["verdict"] == "error":
-                todo.append(index)
-            else:
+            record = store.whole(index)
+            if record is not None and is_settled(record, plan.task.cascade.timeout):
                 tally.add(record)
+            else:
+                todo.append(index)
         if todo:
             store.drop_summary()
         workers = workers or default_workers(len(todo))
@@ -129,7 +149,7 @@ def _settle(
     jobs = [Job(*job) for job in zip(todo, pixels, labels, strict=True)]
     with contextlib.closing(settle_all(plan.task, jobs, workers)) as results:
         for job, settled in results:
-            record = make_record(job.index, job.y, settled)
+            record = make_record(job.index, job.y, settled, plan.task.cascade.timeout)
             store.add(record, _evidence(job, settled))
             tally.add(record)
             display.add(record, tally)
@@ -152,6 +172,7 @@ def _header(plan: Plan) -> dict[str, object]:
         "network": plan.name,
         "data": plan.data.name,
         "split": plan.split,
+        "indices": spans(plan.indices),
         "eps": float(plan.eps),
         "key": plan.key,
         "weights": plan.subject["weights"],

@@ -51,6 +51,11 @@ class Certify:
         tyro.conf.arg(metavar="A,B,...", help_behavior_hint=f"(default: {', '.join(CASCADE)})"),
     ] = None
     """Verifiers to ask, in this order, separated by commas."""
+    timeout: Annotated[
+        float | None, tyro.conf.arg(metavar="S", help_behavior_hint="(default: 120)")
+    ] = None
+    """Seconds for each image, all verifiers together. Images that stay open are taken again by a
+    call with a longer one; inf is allowed."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=FOLDER)] = None
     """Folder for the results."""
     mean: PerChannel = None
@@ -73,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
     folder = subject.folder / "certify" if subject.is_run else subject.folder
 
     from maar.certify.display import make_display
-    from maar.certify.run import make_plan, run
+    from maar.certify.run import TIMEOUT, make_plan, run
     from maar.data import load
 
     plan = make_plan(
@@ -81,10 +86,12 @@ def main(argv: Sequence[str]) -> int:
         load(subject.data, valid=subject.valid if args.split == "valid" else 0),
         subject.eps,
         verifiers=CASCADE if args.verifiers is None else _words(args.verifiers),
+        timeout=TIMEOUT if args.timeout is None else args.timeout,
         limit=args.limit,
         indices=indices,
         name=subject.name,
         split=args.split,
+        source=subject.source,
     )
     out = args.out or folder / f"eps-{float(subject.eps):.4g}-{plan.key[:8]}"
     try:

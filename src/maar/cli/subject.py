@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -37,6 +37,8 @@ class Subject:
     """Whether these are a run's final weights, with the data and eps that it was trained with."""
     valid: int = 0
     """Images that the run took out of the training set for validation."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """What to ask for to get the same again, wherever one stands; for `maar audit`."""
 
 
 def subject(
@@ -49,6 +51,31 @@ def subject(
     std: tuple[float, ...] | None = None,
 ) -> Subject:
     """Read it; `data` and `eps` are the run's own where they are None."""
+    found = _read(network, data, eps, weights, mean, std)
+    source = {
+        "network": str(Path(network).resolve()),
+        "weights": weights,
+        "mean": mean,
+        "std": std,
+        "data": _anywhere(found.data),
+    }
+    return replace(found, source=source)
+
+
+def _anywhere(data: str) -> str:
+    """The name of a data set with the path in it made absolute."""
+    kind, colon, path = data.partition(":")
+    return f"{kind}:{Path(path).resolve()}" if colon else data
+
+
+def _read(
+    network: str,
+    data: str | None,
+    eps: str | None,
+    weights: str,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+) -> Subject:
     if not network.lower().endswith(".onnx"):
         if mean is not None or std is not None:
             raise UsageError("--mean and --std are for ONNX files: a run's network has them inside")
