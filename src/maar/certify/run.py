@@ -24,7 +24,7 @@ from maar.certify.record import is_settled, make_record, spans
 from maar.certify.store import Store, Subject, key_of, open_store
 from maar.certify.tally import Tally
 from maar.certify.verdict import Status
-from maar.certify.workers import Job, Task, default_workers, settle_all
+from maar.certify.workers import LOCAL, Job, Task, Team
 from maar.data import DataSet
 from maar.eps import Eps
 from maar.errors import UsageError
@@ -104,7 +104,12 @@ def make_plan(
 
 
 def run(
-    plan: Plan, out: str | Path, *, workers: int | None = None, display: Display | None = None
+    plan: Plan,
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    display: Display | None = None,
+    team: Team = LOCAL,
 ) -> Tally:
     """Settle the images that the folder has no verdict of, and take some again.
 
@@ -131,10 +136,10 @@ def run(
                 todo.append(index)
         if todo:
             store.drop_summary()
-        workers = workers or default_workers(len(todo))
+        workers = workers or team.size(len(todo))
         display.begin(plan, tally, min(workers, max(1, len(todo))))
         try:
-            _settle(plan, todo, store, tally, workers, display)
+            _settle(plan, todo, store, tally, team, workers, display)
         finally:
             display.end(tally)  # first: a full disk must not leave the terminal in disorder
             store.write_summary({**_header(plan), **tally.summary()})
@@ -142,12 +147,18 @@ def run(
 
 
 def _settle(
-    plan: Plan, todo: list[int], store: Store, tally: Tally, workers: int, display: Display
+    plan: Plan,
+    todo: list[int],
+    store: Store,
+    tally: Tally,
+    team: Team,
+    workers: int,
+    display: Display,
 ) -> None:
     pixels = plan.data.images(plan.split, todo).numpy() if todo else []
     labels = plan.data.labels(plan.split, todo).tolist() if todo else []
     jobs = [Job(*job) for job in zip(todo, pixels, labels, strict=True)]
-    with contextlib.closing(settle_all(plan.task, jobs, workers)) as results:
+    with contextlib.closing(team.settle_all(plan.task, jobs, workers)) as results:
         for job, settled in results:
             record = make_record(job.index, job.y, settled, plan.task.cascade.timeout)
             store.add(record, _evidence(job, settled))

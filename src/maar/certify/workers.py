@@ -7,13 +7,11 @@ worker that dies (killed, or out of memory) costs its image only, as an ERROR.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import pickle
 import signal
-import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
@@ -22,12 +20,14 @@ import torch
 from torch import nn
 
 from maar.certify.cascade import Cascade, Settled
+from maar.certify.fork_server import context, start
 from maar.certify.network import PRECISIONS, Network
 from maar.certify.query import Query
 from maar.certify.verdict import Status
 from maar.errors import RunError
+from maar.process import prepare
 
-# A worker takes two or three seconds to start, mostly for importing torch.
+# A worker's start costs about as much as so many easy images.
 WORTH_A_WORKER = 20
 
 
@@ -86,6 +86,16 @@ def default_workers(images: int) -> int:
 Results = Generator[tuple[Job, Settled], None, None]
 
 
+@dataclass(frozen=True)
+class Team:
+    """Who does the work: processes here, or workers on other machines (`ray_workers`)."""
+
+    size: Callable[[int], int]
+    """Images -> how many workers are worth having for them."""
+    settle_all: Callable[[Task, Sequence[Job], int], Results]
+    """(task, jobs, workers) -> each job with its verdict, in the order in which they are done."""
+
+
 def settle_all(task: Task, jobs: Sequence[Job], workers: int) -> Results:
     """Each job with its verdict, in the order in which they are done. Closing it ends the work."""
     if workers > 1 and len(jobs) > 1:
@@ -95,6 +105,9 @@ def settle_all(task: Task, jobs: Sequence[Job], workers: int) -> Results:
         prepared = task.prepared()
         for job in jobs:
             yield job, prepared.settle(job)
+
+
+LOCAL = Team(default_workers, settle_all)
 
 
 @contextlib.contextmanager
@@ -113,8 +126,10 @@ def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Results:
     # small in containers and costs a file descriptor each.
     payload = pickle.dumps(task)
     waiting = deque(jobs)
-    crew = [_Worker(payload) for _ in range(workers)]
+    crew: list[_Worker] = []
     try:
+        for _ in range(workers):
+            crew.append(_Worker(payload))
         while crew:
             heard = wait([worker.pipe for worker in crew])
             for worker in [worker for worker in crew if worker.pipe in heard]:
@@ -136,14 +151,11 @@ def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Results:
 class _Worker:
     """A process, and this side of the pipe to it."""
 
-    # spawn: a fork of a process that has run torch, or a display's thread, may hang.
-    context = multiprocessing.get_context("spawn")
-
     def __init__(self, payload: bytes) -> None:
-        self.pipe, theirs = self.context.Pipe()
-        self.process = self.context.Process(target=_work, args=(theirs, payload), daemon=True)
-        with _interrupts_ignored():
-            self.process.start()
+        there = context()
+        self.pipe, theirs = there.Pipe()
+        self.process = there.Process(target=_work, args=(theirs, payload), daemon=True)
+        start(self.process)
         theirs.close()  # so that the pipe ends when the process does
         self.job: Job | None = None
         self.ready = False
@@ -175,19 +187,6 @@ class _Worker:
         self.pipe.close()
 
 
-@contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """A process started here ignores Ctrl-C from its first moment: its parent will end it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may touch signals, and only it is interrupted
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _reason(code: int | None) -> str:
     if code == -signal.SIGKILL:
         return "killed, perhaps for want of memory"
@@ -198,6 +197,7 @@ def _reason(code: int | None) -> str:
 
 def _work(pipe: Connection, payload: bytes) -> None:
     """The life of a worker: it ends with its pipe, that is with the process that started it."""
+    prepare()
     torch.set_num_threads(1)
     prepared = pickle.loads(payload).prepared()
     with contextlib.suppress(EOFError, OSError):

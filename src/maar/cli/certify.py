@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import tyro
 
 from maar.certify import CASCADE
+from maar.certify.fork_server import warm_up
 from maar.cli.parse import parse
 from maar.cli.subject import PerChannel
 from maar.cli.subject import subject as read_subject
@@ -72,6 +73,8 @@ def main(argv: Sequence[str]) -> int:
     if args.workers is not None and args.workers < 1:
         raise UsageError(f"--workers {args.workers} (accepted: 1 or more)")
     indices = None if args.indices is None else _numbers(args.indices)
+    if args.workers != 1:
+        warm_up()  # torch is imported there while it is imported here
     subject = read_subject(
         args.network, args.data, args.eps, weights=args.weights, mean=args.mean, std=args.std
     )
