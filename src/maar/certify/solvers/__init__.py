@@ -1,0 +1,21 @@
+"""Solvers of linear and mixed-integer programs behind one small interface.
+
+    Model      columns with bounds, costs and integrality; rows with two sides; sparse arrays
+    Solver     `solve(model, seconds, stop_above, stop_below)` to an `Answer`; one file each
+    Answer     a lower bound that counts (docs/solvers.md says why), the best point, a status
+
+Importing this package loads no solver.
+"""
+
+from __future__ import annotations
+
+from maar.registry import Registry
+
+SOLVERS = Registry(
+    "solver",
+    {
+        "highs": "maar.certify.solvers.highs:Highs",
+        "scip": "maar.certify.solvers.scip:Scip",
+        "gurobi": "maar.certify.solvers.gurobi:Gurobi",
+    },
+)
