@@ -1,6 +1,8 @@
 """The cascade's own promises, tried with verifiers that fail and lie."""
 
-from dataclasses import dataclass, field
+import signal
+import time
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -138,3 +140,43 @@ def test_chance_is_the_images_own(query):
     points = [torch.from_numpy(settled.counterexample) for settled in found]
     assert torch.equal(points[0], points[2])
     assert not torch.equal(points[0], points[1])
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Takes its time; stops when the query says so, or never listens."""
+
+    listens: bool
+    seconds: float = 30.0
+    name: str = "slow"
+
+    def __call__(self, query):
+        time.sleep(query.left(self.seconds) if self.listens else self.seconds)
+        return UNKNOWN if query.left() == 0 else bounds(query, query.targets)
+
+
+@pytest.mark.parametrize(("listens", "least", "most"), [(True, 0.2, 0.4), (False, 0.3, 1.0)])
+def test_time_that_is_up_leaves_the_image_open(query, monkeypatch, listens, least, most):
+    monkeypatch.setattr("maar.certify.cascade.GRACE", 0.1)
+    first = Says(bounds(query, query.targets[:3]), "first")
+    never = Says(bounds(query, query.targets), "never")
+    start = time.monotonic()
+    settled = Cascade((first, Slow(listens), never), timeout=0.2).settle(query)
+    assert least <= time.monotonic() - start <= most
+    assert (settled.status, settled.by, settled.error) == (Status.UNKNOWN, None, "")
+    assert settled.open == list(query.targets[3:])
+    assert list(settled.times) == ["first", "slow"]
+    assert never.asked == []
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+def test_the_first_verifier_is_asked_however_short_the_time(query):
+    first = Says(bounds(query, query.targets))
+    assert Cascade((first,), timeout=1e-9).settle(query).status is Status.VERIFIED
+
+
+def test_a_deadline_of_the_query_holds_too(query):
+    late = replace(query, deadline=time.monotonic() + 0.1)
+    settled = Cascade((Slow(True),), timeout=20).settle(late)
+    assert settled.status is Status.UNKNOWN
+    assert settled.times["slow"] < 1

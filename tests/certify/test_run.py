@@ -1,9 +1,14 @@
 """A whole certification: what is written, how it continues, what it survives."""
 
+import io
 import json
+import math
 import multiprocessing
 import os
+import shutil
 import signal
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,6 +17,7 @@ from torch import nn
 
 from maar.certify.display import Display
 from maar.certify.run import make_plan, run
+from maar.certify.verdict import Verdict
 from maar.certify.workers import default_workers
 from maar.data import load
 from maar.errors import RunError, UsageError
@@ -222,3 +228,65 @@ def test_validation_images_are_another_subject(trained, mnist_mini):
     assert plan.key != other.key
     with pytest.raises(UsageError, match="has no valid images"):
         make_plan(trained, mnist_mini, 0.04, split="valid")
+
+
+@dataclass(frozen=True)
+class Patient:
+    """Proves an image in as many seconds as a tenth of its index, if it has them."""
+
+    name: ClassVar[str] = "patient"
+
+    def __call__(self, query):
+        if query.seed == 3:
+            raise ValueError("never")
+        enough = query.left(60.0) > query.seed / 10
+        return Verdict.bounded(dict.fromkeys(query.targets, 1.0 if enough else -1.0))
+
+
+@pytest.fixture
+def patient(two_pixels, tiny_data):
+    """Plans with a time-out; images 1 to 5 but 3 are open below a tenth of it."""
+    data = tiny_data([[[[0.75, 0.25]]]] * 6, [0] * 6)
+
+    def plan(timeout):
+        plan = make_plan(two_pixels, data, 0.1, timeout=timeout)
+        cascade = replace(plan.task.cascade, verifiers=(Patient(),))
+        subject = {**plan.subject, "verifiers": ["Patient()"]}
+        return replace(plan, task=replace(plan.task, cascade=cascade), subject=subject)
+
+    return plan
+
+
+def test_a_longer_time_takes_just_the_open_images_again(patient, tmp_path):
+    def ask(timeout):
+        before = len(lines(tmp_path)) if (tmp_path / "verdicts.jsonl").exists() else 0
+        tally = run(patient(timeout), tmp_path, workers=1)
+        return tally.counts["verified"], [r["index"] for r in lines(tmp_path)[before:]]
+
+    assert ask(0.15) == (2, [0, 1, 2, 3, 4, 5])
+    had = {r["index"]: r.get("limit", "none") for r in lines(tmp_path)}
+    assert had == {0: "none", 1: "none", 2: 0.15, 3: 0.15, 4: 0.15, 5: 0.15}
+    assert ask(0.15) == (2, [3])  # one that failed is tried again anyway
+    assert ask(0.1) == (2, [3])
+    assert ask(0.45) == (4, [2, 3, 4, 5])
+    assert ask(0.4) == (4, [3])
+    assert ask(math.inf) == (5, [3, 5])
+    assert patient(1.0).key == patient(2.0).key
+
+
+@pytest.mark.parametrize("timeout", [0, -1, math.nan])
+def test_times_that_cannot_be(two_pixels, tiny_data, timeout):
+    with pytest.raises(UsageError, match=r"timeout = .* \(accepted: a number of seconds > 0"):
+        make_plan(two_pixels, tiny_data([[[[0.75, 0.25]]]], [0]), 0.1, timeout=timeout)
+
+
+def test_a_counterexample_that_is_gone_is_found_again(plan, whole, tmp_path):
+    shutil.copytree(whole[0], tmp_path / "store")
+    gone = next((tmp_path / "store" / "counterexamples").iterdir())
+    content = gone.read_bytes()
+    gone.unlink()
+    run(plan, tmp_path / "store", workers=1)
+    assert lines(tmp_path / "store")[-1]["index"] == int(gone.stem)
+    assert len(lines(tmp_path / "store")) == len(INDICES) + 1
+    assert np.array_equal(np.load(gone)["x_adv"], np.load(io.BytesIO(content))["x_adv"])
+    assert verdicts(tmp_path / "store") == verdicts(whole[0])

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from maar.certify import VERIFIERS
+from maar.certify.alarm import TimeUp, alarm
 from maar.certify.query import Query
 from maar.certify.replay import NoCounterexample, replay, rival
 from maar.certify.verdict import Status, Verdict, proves
 from maar.certify.verifier import Verifier
 from maar.errors import UsageError
+
+# Seconds that a verifier may take to notice by itself that time is up.
+GRACE = 2.0
 
 
 @dataclass
@@ -41,9 +45,14 @@ class Settled:
 
 @dataclass(frozen=True)
 class Cascade:
-    """Ask the verifiers one after the other, until one settles the query."""
+    """Ask the verifiers one after the other, until one settles the query.
+
+    `timeout`: seconds for an image, all verifiers together. When they are over, the verifier at
+    work gives what it has, and no other is asked.
+    """
 
     verifiers: tuple[Verifier, ...]
+    timeout: float = math.inf
 
     @staticmethod
     def named(names: Iterable[str]) -> Cascade:
@@ -64,11 +73,18 @@ class Cascade:
     def settle(self, query: Query) -> Settled:
         """The verdict on one image. A failure is this image's ERROR, never an exception."""
         settled = Settled()
+        end = time.monotonic() + self.timeout
+        query = replace(query, deadline=min(query.deadline, end))
         for verifier in self.verifiers:
+            if settled.times and not query.left():
+                break
             start = time.perf_counter()
             try:
-                verdict = verifier(query)
+                with alarm(query.left() + GRACE):
+                    verdict = verifier(query)
                 query = _take(settled, verdict, verifier.name, query)
+            except TimeUp:
+                pass  # what it had is lost
             except Exception as error:
                 lines = str(error).splitlines() or [""]
                 _note_failure(settled, verifier.name, f"{type(error).__name__}: {lines[0]}")

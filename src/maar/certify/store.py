@@ -78,6 +78,13 @@ class Store:
             file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
         self.records[record["index"]] = record
 
+    def whole(self, index: int) -> Record | None:
+        """The verdict on an image; None if there is none, or its counterexample is gone."""
+        record = self.records.get(index)
+        if record and record["verdict"] == "falsified" and not self.counterexample(index).exists():
+            return None
+        return record
+
     def counterexample(self, index: int) -> Path:
         """Where the counterexample of an image is, or would be."""
         return self.path / "counterexamples" / f"{index}.npz"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -134,6 +131,7 @@ def _decide(args: Verify, network: Path, prop: Path, timeout: float) -> Decision
     asked = read_vnnlib(prop)
     net, shape = read_with_shape(network, mean=args.mean, std=args.std)
 
+    from maar.certify.alarm import TimeUp, alarm
     from maar.certify.properties import STEPS
     from maar.certify.properties.decide import Decision, decide
 
@@ -142,32 +140,9 @@ def _decide(args: Verify, network: Path, prop: Path, timeout: float) -> Decision
     runner = onnx_runner(network, mean=args.mean, std=args.std)
     left = max(0.0, timeout - (time.monotonic() - begin))
     try:
-        with _alarm(left + GRACE):
+        with alarm(left + GRACE):
             return decide(net, shape, asked, timeout=left, runner=runner)
-    except _TimeUp:
+    except TimeUp:
         return Decision("timeout", None, time.monotonic() - begin)
     except UsageError as error:
         raise UsageError(f"{network} and {prop}: {error}") from None
-
-
-class _TimeUp(BaseException):
-    """Time is up in the middle of a step. (Not an Exception: nothing on the way may catch it.)"""
-
-
-@contextlib.contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """Raise `_TimeUp` in the block after so many seconds: a single bound may take minutes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets signals
-        return
-
-    def ring(number: int, frame: object) -> None:
-        raise _TimeUp
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
