@@ -2,10 +2,12 @@
 
 For every x of the model and every y, with d = cost - A' y,
 
-    cost . x = y . A x + d . x >= sum_i min over the row's sides of y_i s + sum_j min(d_j lb_j, d_j ub_j)
+    cost . x = y . A x + d . x  >=  sum_i y_i side_i + sum_j min(d_j lb_j, d_j ub_j),
 
-(Neumaier and Shcherbina 2004). The columns are bounded, so the right-hand side is finite, and it
-is the minimum itself for an exact optimal y. What rounding can do to it is taken off.
+where side_i is the row's lower side for y_i > 0, else its upper one
+
+(Neumaier and Shcherbina 2004). Columns are bounded, so this is finite, and it is the minimum itself
+for an exact optimal y. What rounding can do to it is taken off.
 """
 
 from __future__ import annotations

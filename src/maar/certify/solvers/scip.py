@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, ClassVar
 
@@ -67,7 +68,8 @@ class Scip(Solver):
         terms[:] = [Term(column) for column in columns]
         sides = zip(_sides(model.row_lb, None), _sides(model.row_ub, None), strict=True)
         for row, (lb, ub) in zip(_rows(model, terms), sides, strict=True):
-            scip.addCons(ExprCons(Expr(dict(row)), lb, ub))
+            if lb is not None or ub is not None:
+                scip.addCons(ExprCons(Expr(dict(row)), lb, ub))
         some = np.flatnonzero(model.cost)
         cost = dict(zip(terms[some].tolist(), model.cost[some].tolist(), strict=True))
         scip.setObjective(Expr(cost))
@@ -95,7 +97,7 @@ def _rows(model: Model, names: Any) -> Any:
     """The entries of each row as pairs (name of the column, value)."""
     names = np.asarray(names, object)[model.A.index].tolist()
     values, start = model.A.value.tolist(), model.A.start.tolist()
-    for begin, end in zip(start, start[1:], strict=False):
+    for begin, end in itertools.pairwise(start):
         yield zip(names[begin:end], values[begin:end], strict=True)
 
 
