@@ -15,13 +15,16 @@ import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from maar.certify.record import Record
+from maar.certify.verdict import Status
 from maar.errors import RunError, UsageError
 from maar.files import locked, write_bytes, write_text
 
@@ -33,6 +36,51 @@ Subject = dict[str, Any]
 """What the verdicts are about: hashes of weights and data, eps, verifiers."""
 
 
+@dataclass(frozen=True)
+class Form:
+    """The file with one line per image, and what a line of it has."""
+
+    file: str
+    fields: Mapping[str, type | tuple[type, ...]]
+
+    def read(self, folder: Path) -> list[Record]:
+        """The whole lines in order; a torn last one is passed over."""
+        path = folder / self.file
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return []
+        records = []
+        for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
+            try:
+                record = json.loads(line)
+                self._check(record)
+            except (ValueError, TypeError, KeyError):
+                raise RunError(f"{path} is damaged: line {number} is no verdict") from None
+            records.append(record)
+        return records
+
+    def _check(self, record: Record) -> None:
+        for name, kind in self.fields.items():
+            if not isinstance(record[name], kind):
+                raise TypeError
+        Status(record["verdict"])
+
+
+NUMBER = (int, float)
+VERDICTS = Form(
+    "verdicts.jsonl",
+    {
+        "index": int,
+        "label": int,
+        "verdict": str,
+        "by": (str, NoneType),
+        "seconds": NUMBER,
+        "times": dict,
+    },
+)
+
+
 def key_of(subject: Subject) -> str:
     """The hash of a subject: verdicts with the same key may be put together."""
     text = json.dumps({"format": FORMAT, **subject}, sort_keys=True, allow_nan=False)
@@ -42,12 +90,16 @@ def key_of(subject: Subject) -> str:
 class Store:
     """An open, locked folder; `records` has the verdicts so far by index."""
 
-    def __init__(self, path: Path, subject: Subject, facts: dict[str, Any]) -> None:
+    def __init__(
+        self, path: Path, subject: Subject, facts: dict[str, Any], form: Form = VERDICTS
+    ) -> None:
         self.path = path
         self.key = key_of(subject)
-        self.verdicts = path / "verdicts.jsonl"
+        self.verdicts = path / form.file
         self._begin(subject, facts)
-        self.records = {record["index"]: record for record in read_verdicts(self.verdicts)}
+        self.lines = form.read(path)
+        _cut_torn_line(self.verdicts)
+        self.records = {record["index"]: record for record in self.lines}
 
     def _begin(self, subject: Subject, facts: dict[str, Any]) -> None:
         manifest = self.path / MANIFEST
@@ -55,12 +107,7 @@ class Store:
             content = {"key": self.key, "format": FORMAT, "subject": subject, **facts}
             write_text(manifest, json.dumps(content, indent=1) + "\n")
             return
-        try:
-            there = json.loads(manifest.read_text())
-            if there["key"] != key_of(there["subject"]) and there["format"] == FORMAT:
-                raise ValueError
-        except (ValueError, KeyError, TypeError):
-            raise RunError(f"{manifest} is damaged: give another folder with --out") from None
+        there = read_manifest(self.path)
         if there["key"] != self.key:
             raise UsageError(
                 f"{self.path} is about something else ({_difference(there, subject)}): "
@@ -76,6 +123,7 @@ class Store:
         # Closed, hence with the kernel and safe from kill -9, when this returns.
         with open(self.verdicts, "ab") as file:
             file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        self.lines.append(record)
         self.records[record["index"]] = record
 
     def whole(self, index: int) -> Record | None:
@@ -98,8 +146,24 @@ class Store:
         (self.path / "summary.json").unlink(missing_ok=True)
 
 
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What a store says that it is about, checked against its key."""
+    manifest = path / MANIFEST
+    try:
+        there = json.loads(manifest.read_text())
+        if there["key"] != key_of(there["subject"]) and there["format"] == FORMAT:
+            raise ValueError
+    except FileNotFoundError:
+        raise UsageError(f"{path} is not a folder of results: it has no {MANIFEST}") from None
+    except (ValueError, KeyError, TypeError):
+        raise RunError(f"{manifest} is damaged: give another folder with --out") from None
+    return there
+
+
 @contextlib.contextmanager
-def open_store(path: Path, subject: Subject, facts: dict[str, Any]) -> Iterator[Store]:
+def open_store(
+    path: Path, subject: Subject, facts: dict[str, Any], form: Form = VERDICTS
+) -> Iterator[Store]:
     """Lock the folder and read it; one of another subject, or in use, is refused."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is not a folder: give another with --out")
@@ -108,29 +172,16 @@ def open_store(path: Path, subject: Subject, facts: dict[str, Any]) -> Iterator[
     if MANIFEST not in entries and any(not name.startswith(".") for name in entries):
         raise UsageError(f"{path} holds something else: give another with --out")
     with locked(path / LOCK, wait=False):
-        yield Store(path, subject, facts)
+        yield Store(path, subject, facts, form)
 
 
-def read_verdicts(path: Path) -> list[Record]:
-    """The whole lines of a file of verdicts; a torn last line is cut off."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        with open(path, "rb+") as file:
-            file.truncate(whole)
-    records = []
-    for number, line in enumerate(content[:whole].splitlines(), 1):
-        try:
-            record = json.loads(line)
-            if not {"index", "label", "verdict", "by", "seconds", "times"} <= record.keys():
-                raise ValueError
-        except (ValueError, AttributeError):
-            raise RunError(f"{path} is damaged: line {number} is no verdict") from None
-        records.append(record)
-    return records
+def _cut_torn_line(path: Path) -> None:
+    """The process was killed while it wrote: what is not a whole line is no verdict."""
+    if not path.exists():
+        return
+    with open(path, "rb+") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
 
 
 def _difference(there: dict[str, Any], subject: Subject) -> str:

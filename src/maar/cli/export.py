@@ -159,7 +159,7 @@ def _chosen(args: Export, subject: Subject, indices: str) -> Images:
 
 def _left_open(args: Export, subject: Subject, store: Path) -> Images:
     """The open images of a certification of this very network."""
-    from maar.certify.store import LOCK, MANIFEST, read_verdicts
+    from maar.certify.store import LOCK, MANIFEST, VERDICTS
     from maar.data import load
     from maar.networks import weights_hash
 
@@ -179,7 +179,7 @@ def _left_open(args: Export, subject: Subject, store: Path) -> Images:
     if data.sha256 != sha256:
         raise UsageError(f"{store} is about other images than those of {name} here")
     with locked(store / LOCK, wait=False):  # a line being written would look like a torn one
-        records = read_verdicts(store / "verdicts.jsonl")
+        records = VERDICTS.read(store)
     latest = {record["index"]: record["verdict"] for record in records}
     found = sorted(i for i, verdict in latest.items() if verdict in ("unknown", "error"))
     return _checked(Images(data, found, eps), subject)
