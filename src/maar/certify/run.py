@@ -20,8 +20,8 @@ from maar.certify import CASCADE
 from maar.certify.cascade import Cascade, Settled
 from maar.certify.display import Display
 from maar.certify.network import Network
-from maar.certify.record import is_settled, make_record, spans
-from maar.certify.store import Store, Subject, key_of, open_store
+from maar.certify.record import is_settled, make_record
+from maar.certify.store import Store, Subject, header, key_of, open_store
 from maar.certify.tally import Tally
 from maar.certify.verdict import Status
 from maar.certify.workers import LOCAL, Job, Task, Team
@@ -53,6 +53,19 @@ class Plan:
     def key(self) -> str:
         """The hash of weights, data, eps and verifiers."""
         return key_of(self.subject)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says besides: for people, and for those who read the store later."""
+        return {
+            "network": self.name,
+            "data": self.data.name,
+            "split": self.split,
+            "images": self.data.size(self.split),
+            "verifiers": self.task.cascade.names,
+            "maar": maar.__version__,
+            "source": self.source,
+        }
 
     def tally(self) -> Tally:
         """An empty count."""
@@ -120,13 +133,7 @@ def run(
     a summary that says so.
     """
     display = display or Display()
-    facts = {
-        "network": plan.name,
-        "data": plan.data.name,
-        "maar": maar.__version__,
-        "source": plan.source,
-    }
-    with open_store(Path(out), plan.subject, facts) as store:
+    with open_store(Path(out), plan.subject, plan.facts) as store:
         todo, tally = [], plan.tally()
         for index in plan.indices:
             record = store.whole(index)
@@ -142,7 +149,9 @@ def run(
             _settle(plan, todo, store, tally, team, workers, display)
         finally:
             display.end(tally)  # first: a full disk must not leave the terminal in disorder
-            store.write_summary({**_header(plan), **tally.summary()})
+            store.write_summary(
+                {**header(plan.subject, plan.facts, plan.indices), **tally.summary()}
+            )
     return tally
 
 
@@ -175,18 +184,6 @@ def _evidence(job: Job, settled: Settled) -> dict[str, Any] | None:
         "x": job.x,
         "label": job.y,
         "target": settled.target,
-    }
-
-
-def _header(plan: Plan) -> dict[str, object]:
-    return {
-        "network": plan.name,
-        "data": plan.data.name,
-        "split": plan.split,
-        "indices": spans(plan.indices),
-        "eps": float(plan.eps),
-        "key": plan.key,
-        "weights": plan.subject["weights"],
     }
 
 

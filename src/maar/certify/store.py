@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from maar.certify.record import Record
+from maar.certify.record import Record, spans
 from maar.certify.verdict import Status
 from maar.errors import RunError, UsageError
 from maar.files import locked, write_bytes, write_text
@@ -87,6 +87,19 @@ def key_of(subject: Subject) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def header(subject: Subject, facts: dict[str, Any], indices: Iterable[int]) -> dict[str, Any]:
+    """What a summary begins with."""
+    return {
+        "network": facts["network"],
+        "data": facts["data"],
+        "split": facts["split"],
+        "indices": spans(indices),
+        "eps": subject["eps"],
+        "key": key_of(subject),
+        "weights": subject["weights"],
+    }
+
+
 class Store:
     """An open, locked folder; `records` has the verdicts so far by index."""
 
@@ -110,16 +123,36 @@ class Store:
         there = read_manifest(self.path)
         if there["key"] != self.key:
             raise UsageError(
-                f"{self.path} is about something else ({_difference(there, subject)}): "
+                f"{self.path} is about something else ({difference(there, subject)}): "
                 "give another folder with --out"
             )
 
     def add(self, record: Record, counterexample: dict[str, Any] | None) -> None:
         """Append a verdict, after the arrays of its counterexample, if there is one."""
+        content = None
         if counterexample is not None:
-            content = io.BytesIO()
-            np.savez_compressed(content, **counterexample)
-            write_bytes(self.counterexample(record["index"]), content.getvalue())
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, **counterexample)
+            content = buffer.getvalue()
+        self._append(record, content)
+
+    def copy(self, record: Record, other: Store) -> None:
+        """Append a verdict of another store, with its counterexample."""
+        content = None
+        if record["verdict"] == "falsified":
+            path = other.counterexample(record["index"])
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:
+                raise RunError(
+                    f"{path} is gone, so image {record['index']} of {other.path} is not known to "
+                    "be falsified: certify it again"
+                ) from None
+        self._append(record, content)
+
+    def _append(self, record: Record, counterexample: bytes | None) -> None:
+        if counterexample is not None:
+            write_bytes(self.counterexample(record["index"]), counterexample)
         # Closed, hence with the kernel and safe from kill -9, when this returns.
         with open(self.verdicts, "ab") as file:
             file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
@@ -184,7 +217,8 @@ def _cut_torn_line(path: Path) -> None:
         file.truncate(content.rfind(b"\n") + 1)
 
 
-def _difference(there: dict[str, Any], subject: Subject) -> str:
+def difference(there: dict[str, Any], subject: Subject) -> str:
+    """In what a manifest's subject is another, for people."""
     old = there["subject"]
     parts = [
         f"{name}: {_short(old.get(name))} there, {_short(subject.get(name))} here"
