@@ -31,10 +31,15 @@ CAN = {
     "misclassified": {Status.MISCLASSIFIED},
     "interval": {Status.VERIFIED},
     "quick_pgd": {Status.FALSIFIED},
+    "zonotope": {Status.VERIFIED},
     "crown": {Status.VERIFIED},
     "alpha_crown": {Status.VERIFIED},
     "pgd": {Status.FALSIFIED},
     "bab": {Status.VERIFIED, Status.FALSIFIED},
+    "lp": {Status.VERIFIED, Status.FALSIFIED},
+    "milp_last": {Status.VERIFIED, Status.FALSIFIED},
+    "milp_conv": {Status.VERIFIED, Status.FALSIFIED},
+    "milp": {Status.VERIFIED, Status.FALSIFIED},
 }
 
 

@@ -20,10 +20,15 @@ VERIFIERS = Registry(
         "misclassified": "maar.certify.verifiers.misclassified:Misclassified",
         "interval": "maar.certify.verifiers.interval:IntervalVerifier",
         "quick_pgd": "maar.certify.verifiers.quick_pgd:QuickPgd",
+        "zonotope": "maar.certify.verifiers.zonotope:ZonotopeVerifier",
         "crown": "maar.certify.verifiers.crown:CrownVerifier",
         "alpha_crown": "maar.certify.verifiers.alpha_crown:AlphaCrownVerifier",
         "pgd": "maar.certify.verifiers.pgd:Pgd",
         "bab": "maar.certify.verifiers.bab:BranchAndBound",
+        "lp": "maar.certify.verifiers.lp:Lp",
+        "milp_last": "maar.certify.verifiers.milp_last:MilpLast",
+        "milp_conv": "maar.certify.verifiers.milp_conv:MilpConv",
+        "milp": "maar.certify.verifiers.milp:Milp",
     },
 )
 

@@ -44,63 +44,56 @@ class Encoded:
         return x[None]
 
 
-def encode(network: Reduced, row: Affine, exact: Tensor) -> Encoded:
-    """The least value of a row, over the pixels and ReLUs that it depends on and no others.
+class Encoder:
+    """Makes models of rows over one network, which it lays out once."""
 
-    `exact`, bool, [unstable ReLUs of all layers]: which are encoded as they are.
-    """
-    if len(row) != 1:
-        raise ValueError(f"one row at a time, not {len(row)}")
-    low, high = (side[0].flatten().numpy() for side in (network.boxes.lb[0], network.boxes.ub[0]))
-    everything = _everything(network)
-    count = row.Z.shape[1]
-    L, U = -everything.lb.clip(max=0)[:count], everything.ub.clip(min=0)[:count]
-    reach = np.concatenate([np.maximum(np.abs(low), np.abs(high)), U])
-    cost, lost = _sparse(np.concatenate([row.X.numpy(), row.Z.numpy()], 1), reach)
-    layer, dropped = _sparse(everything.rows[:count, : len(low) + count], reach)
-    relus = _needed(cost[0, len(low) :] != 0, layer[:, len(low) :] != 0)
-    pixels = np.flatnonzero((cost[0, : len(low)] != 0) | (layer[relus, : len(low)] != 0).any(0))
-    kept = np.concatenate([pixels, len(low) + relus])
-    wide = everything.e[relus] + INFLATE * dropped[relus] + SLACK
-    model = _Columns(low[pixels], high[pixels], L[relus], U[relus], exact.numpy()[relus]).model(
-        cost[0, kept],
-        np.nextafter(float(row.c) - float(row.e) - INFLATE * lost[0], -np.inf),
-        layer[np.ix_(relus, kept)],
-        np.nextafter(everything.c[relus] - wide, -np.inf),
-        np.nextafter(everything.c[relus] + wide, np.inf),
-    )
-    return Encoded(model, pixels)
-
-
-@dataclass(frozen=True, eq=False)
-class _Everything:
-    """The rows [X Z], c and e of all unstable ReLUs, and their bounds."""
-
-    rows: np.ndarray
-    c: np.ndarray
-    e: np.ndarray
-    lb: np.ndarray
-    ub: np.ndarray
-
-
-def _everything(network: Reduced) -> _Everything:
-    none = network.centre.new_zeros(0)
-    total = network.columns
-    rows = [
-        torch.cat([layer.rows.X, F.pad(layer.rows.Z, (0, total - layer.rows.Z.shape[1]))], 1)
-        for layer in network.layers
-    ]
-    parts = [
-        torch.cat([none, *(pick(layer) for layer in network.layers)]).numpy()
-        for pick in (
-            lambda layer: layer.rows.c,
-            lambda layer: layer.rows.e,
-            lambda layer: layer.lb,
-            lambda layer: layer.ub,
+    def __init__(self, network: Reduced) -> None:
+        layers, total = network.layers, network.columns
+        none = network.centre.new_zeros(0)
+        c, e, lb, ub = (
+            torch.cat([none, *parts]).numpy()
+            for parts in (
+                [layer.rows.c for layer in layers],
+                [layer.rows.e for layer in layers],
+                [layer.lb for layer in layers],
+                [layer.ub for layer in layers],
+            )
         )
-    ]
-    empty = none.new_zeros(0, len(network.centre) + total)
-    return _Everything(torch.cat([empty, *rows]).numpy(), *parts)
+        rows = [
+            torch.cat([layer.rows.X, F.pad(layer.rows.Z, (0, total - layer.rows.Z.shape[1]))], 1)
+            for layer in layers
+        ]
+        self.low, self.high = (
+            side[0].flatten().numpy() for side in (network.boxes.lb[0], network.boxes.ub[0])
+        )
+        self.L, self.U = -lb.clip(max=0), ub.clip(min=0)
+        self.reach = np.concatenate([np.maximum(np.abs(self.low), np.abs(self.high)), self.U])
+        dense = torch.cat([none.new_zeros(0, len(self.reach)), *rows]).numpy()
+        self.layer, dropped = _sparse(dense, self.reach)
+        wide = e + INFLATE * dropped + SLACK
+        self.layer_lb = np.nextafter(c - wide, -np.inf)
+        self.layer_ub = np.nextafter(c + wide, np.inf)
+
+    def lowest(self, row: Affine, exact: Tensor) -> Encoded:
+        """The least value of a row, over the pixels and ReLUs that it depends on and no others.
+
+        `exact`, bool, [unstable ReLUs of all layers]: which are encoded as they are.
+        """
+        if len(row) != 1:
+            raise ValueError(f"one row at a time, not {len(row)}")
+        pixels, relus = len(self.low), row.Z.shape[1]
+        whole = np.concatenate([row.X[0].numpy(), row.Z[0].numpy()])
+        cost, lost = _sparse(whole, self.reach[: pixels + relus])
+        constant = np.nextafter(float(row.c) - float(row.e) - INFLATE * float(lost), -np.inf)
+        z = _needed(cost[pixels:] != 0, self.layer[:relus, pixels : pixels + relus] != 0)
+        x = np.flatnonzero((cost[:pixels] != 0) | (self.layer[z, :pixels] != 0).any(0))
+        both = np.concatenate([x, pixels + z])
+        columns = _Columns(self.low[x], self.high[x], self.L[z], self.U[z], exact.numpy()[z])
+        layer = self.layer[np.ix_(z, both)]
+        model = columns.model(
+            cost[both], float(constant), layer, self.layer_lb[z], self.layer_ub[z]
+        )
+        return Encoded(model, x)
 
 
 def _sparse(rows: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

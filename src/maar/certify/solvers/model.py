@@ -83,6 +83,15 @@ class Model:
         """Whether no column is a whole number."""
         return not bool(self.integral.any())
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all numbers are, but for the sides of rows, of which none is NaN."""
+        numbers = (self.cost, self.constant, self.lb, self.ub, self.A.value)
+        sides = (self.row_lb, self.row_ub)
+        return all(np.isfinite(part).all() for part in numbers) and not any(
+            np.isnan(side).any() for side in sides
+        )
+
     def relaxed(self) -> Model:
         """The linear program: the same without integrality."""
         return replace(self, integral=np.zeros_like(self.integral))

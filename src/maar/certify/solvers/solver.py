@@ -73,6 +73,8 @@ class Solver(ABC):
         """Minimise until solved, the bound is above or a point below the stops, or time is up."""
         if seconds <= 0:
             return Answer(-math.inf, math.inf, None, Status.TIMEOUT)
+        if not model.is_finite:  # of a network that overflowed
+            return Answer(-math.inf, math.inf, None, Status.FAILED)
         if model.is_lp:
             raw = self.linear(model, seconds)
             bound = -math.inf if raw.dual is None else safe_bound(model, raw.dual)

@@ -1,0 +1,129 @@
+"""A verifier that puts the image's reduced network before a solver, one open class at a time."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from maar.bounds.bound import Problem
+from maar.bounds.reduced import Affine, Reduced, TooLarge, reduce
+from maar.certify.crown import Found, Reduction, crown, reduced
+from maar.certify.lookout import Lookout
+from maar.certify.milp.encoding import Encoder
+from maar.certify.milp.refine import refine
+from maar.certify.query import Query
+from maar.certify.solvers import SOLVERS
+from maar.certify.solvers.solver import Solver, Status
+from maar.certify.verdict import UNKNOWN, Verdict, proves
+from maar.certify.verdict import Status as Outcome
+from maar.errors import UsageError, unknown
+
+PRECISION = torch.float64
+# A solver stops at a point this far below zero: far enough to survive its rounding to float32, as
+# a rule. Where it does not, the lowest point of all is asked for.
+BELOW = -1e-4
+
+Refinement = Literal["none", "lp", "milp"]
+
+
+@dataclass(frozen=True)
+class Program(ABC):
+    """Subclasses say which ReLUs are exact.
+
+    `solver`: of `SOLVERS`. `refinement`: first refine the bounds on the second ReLU's input, neuron
+    by neuron (docs/solvers.md). `seconds`: for all classes of an image together; the query's
+    deadline may leave less.
+    """
+
+    name: ClassVar[str]
+    solver: str = "scip"
+    refinement: Refinement = "none"
+    seconds: float = field(default=math.inf, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.solver not in SOLVERS:
+            raise unknown("solver", self.solver, SOLVERS)
+        if self.refinement not in ("none", "lp", "milp"):
+            raise unknown("refinement", self.refinement, ("none", "lp", "milp"))
+        if not self.seconds > 0:
+            raise UsageError(f"seconds = {self.seconds!r} (accepted: a number > 0)")
+
+    @abstractmethod
+    def exact(self, network: Reduced, row: Affine) -> Tensor:
+        """Which ReLUs the program of a row has as they are, [unstable ReLUs], bool."""
+
+    @torch.no_grad()
+    def __call__(self, query: Query) -> Verdict:
+        """VERIFIED, FALSIFIED, or UNKNOWN with the margins found."""
+        end = time.monotonic() + query.left(self.seconds)
+        try:
+            found = reduced(query, PRECISION, crown(query, PRECISION))
+        except TooLarge:
+            return UNKNOWN
+        solver = SOLVERS[self.solver]()
+        found = self._refined(query, found, solver, end)
+        assert found.reduction is not None
+        network, rows = found.reduction.network, found.reduction.rows
+        lb = dict(zip(query.targets, found.lb.tolist(), strict=True))
+        encoder, lookout = Encoder(network), Lookout(query)
+        # The nearest to being proved first: what is proved of an image that stays open is kept.
+        for n in found.lb.argsort(descending=True).tolist():
+            target, row = query.targets[n], rows[torch.tensor([n])]
+            if proves(lb[target]):
+                continue
+            lb[target] = max(lb[target], self._prove(solver, encoder, network, row, lookout, end))
+            if lookout.point is not None:
+                return Verdict(Outcome.FALSIFIED, counterexample=lookout.point)
+        return Verdict.bounded(lb)
+
+    def _prove(
+        self,
+        solver: Solver,
+        encoder: Encoder,
+        network: Reduced,
+        row: Affine,
+        lookout: Lookout,
+        end: float,
+    ) -> float:
+        """A lower bound of the row; the lookout sees the solver's points."""
+        exact = self.exact(network, row)
+        encoded = encoder.lowest(row, exact)
+        bound = -math.inf
+        for below in (BELOW, -math.inf):
+            left = end - time.monotonic()
+            answer = solver.solve(encoded.model, left, stop_above=0.0, stop_below=below)
+            bound = max(bound, answer.bound)
+            if answer.point is not None and answer.objective <= 0:
+                lookout.climb(encoded.image(network, answer.point))
+            # Where ReLUs are relaxed, a point below zero says that there is nothing to prove.
+            is_whole = bool(exact.all())
+            if lookout.point is not None or answer.status is not Status.BROKEN or not is_whole:
+                break
+        return bound
+
+    def _refined(self, query: Query, found: Found, solver: Solver, end: float) -> Found:
+        """With the second ReLU's bounds refined; kept for later verifiers of this kind."""
+        if self.refinement == "none":
+            return found
+        key = ("refined", self.solver, self.refinement)
+        if key not in query.memory:
+            assert found.reduction is not None
+            known = refine(
+                found.reduction.network,
+                solver,
+                exact=self.refinement == "milp",
+                seconds=end - time.monotonic(),
+            )
+            graph, ball = query.network.graph(PRECISION), query.ball(PRECISION)
+            network, rows = reduce(Problem(graph, ball, query.margins(PRECISION), known))
+            better = torch.maximum(found.lb, network.bounds(rows)[0][0])
+            pre = network.boxes.pre()
+            query.memory[key] = query.targets, Found(better, pre, Reduction(network, rows))
+        targets, kept = query.memory[key]
+        return kept.of(torch.tensor([targets.index(k) for k in query.targets]))

@@ -1,0 +1,23 @@
+"""The triangle relaxation as a linear program: the best that any slopes of CROWN can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from maar.bounds.reduced import Affine, Reduced
+from maar.certify.milp import choose
+from maar.certify.milp.program import Program
+
+
+@dataclass(frozen=True)
+class Lp(Program):
+    """Every ReLU relaxed, the bounds on their inputs as they are (CROWN's)."""
+
+    name: ClassVar[str] = "lp"
+    solver: str = "highs"
+
+    def exact(self, network: Reduced, row: Affine) -> Tensor:
+        return choose.none(network)

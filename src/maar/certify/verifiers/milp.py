@@ -1,0 +1,22 @@
+"""Every unstable ReLU as it is: complete, given time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from maar.bounds.reduced import Affine, Reduced
+from maar.certify.milp import choose
+from maar.certify.milp.program import Program
+
+
+@dataclass(frozen=True)
+class Milp(Program):
+    """The network itself, as far as its rows are exact."""
+
+    name: ClassVar[str] = "milp"
+
+    def exact(self, network: Reduced, row: Affine) -> Tensor:
+        return choose.all_(network)
