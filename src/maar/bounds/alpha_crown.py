@@ -128,7 +128,8 @@ class AlphaCrown(Bound):
             loss = -found[best[open_] <= 0].sum()
             gradients = torch.autograd.grad(loss, slopes, allow_unused=True)
             for slope, gradient in zip(slopes, gradients, strict=True):
-                slope.grad = gradient
+                # (that of a line on a range of subnormal width is inf or NaN)
+                slope.grad = None if gradient is None else gradient.nan_to_num(0.0, 0.0, 0.0)
             optimiser.step()
             for group in optimiser.param_groups:
                 group["lr"] *= self.decay
@@ -159,13 +160,13 @@ def _retightened(reduced: Reduced, inner: list[list[Tensor]]) -> Reduced:
         if len(layer.index) and layer.rows.Z.shape[1]:
             so_far = replace(reduced, layers=layers)
             low, high = zip(*(slope.chunk(2) for slope in slopes), strict=True)
-            lb = _never_below(lb, so_far.lower(layer.rows, low))
-            ub = -_never_below(-ub, -so_far.upper(layer.rows, high))
+            lb = never_below(lb, so_far.lower(layer.rows, low))
+            ub = -never_below(-ub, -so_far.upper(layer.rows, high))
         layers.append(replace(layer, lb=lb, ub=ub))
     return replace(reduced, layers=layers)
 
 
-def _never_below(old: Tensor, new: Tensor) -> Tensor:
+def never_below(old: Tensor, new: Tensor) -> Tensor:
     """max(old, new), both sound; the gradient always goes to `new`.
 
     With the true gradient of max, a slope that once made a bound worse than the old one

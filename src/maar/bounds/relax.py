@@ -28,8 +28,15 @@ def upper_line(lb: Tensor, ub: Tensor) -> tuple[Tensor, Tensor]:
     # The untaken branch of `where` must stay finite, or its gradient would be NaN.
     width = torch.where(unstable, ub - lb, torch.ones_like(ub))
     slope = torch.where(unstable, ub / width, (lb >= 0).to(ub.dtype))
-    intercept = intercept_above(slope, lb, ub)
-    return slope, torch.where(unstable, intercept, torch.zeros_like(intercept))
+    return slope, _unless_stable(lb, ub, intercept_above(slope, lb, ub))
+
+
+def _unless_stable(lb: Tensor, ub: Tensor, intercept: Tensor) -> Tensor:
+    """Zero where the ReLU is known to be stable: not where a bound is NaN, which must stay one.
+
+    (With a NaN for a bound, `unstable` is false: the ReLU would pass for zero everywhere.)
+    """
+    return torch.where((lb >= 0) | (ub <= 0), torch.zeros_like(intercept), intercept)
 
 
 def parallel_lines(lb: Tensor, ub: Tensor, slope: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -38,8 +45,7 @@ def parallel_lines(lb: Tensor, ub: Tensor, slope: Tensor | None) -> tuple[Tensor
         return upper_line(lb, ub)
     unstable = (lb < 0) & (ub > 0)
     slope = torch.where(unstable, slope.clamp(0, 1), (lb >= 0).to(ub.dtype))
-    intercept = intercept_above(slope, lb, ub)
-    return slope, torch.where(unstable, intercept, torch.zeros_like(intercept))
+    return slope, _unless_stable(lb, ub, intercept_above(slope, lb, ub))
 
 
 def lower_slope(lb: Tensor, ub: Tensor) -> Tensor:
