@@ -41,7 +41,7 @@ def test_the_names_that_soundness_points_to_exist():
     text = (DOCS / "soundness.md").read_text(encoding="utf-8")
     code = "\n".join(path.read_text() for path in (DOCS.parent / "src/maar/bounds").glob("*.py"))
     names = "_affine halves outward output _account _meet concretise gated carry _with_rounding"
-    for name in f"{names} _never_below underflow refuse_inexact".split():
+    for name in f"{names} never_below underflow refuse_inexact".split():
         assert name in text
         assert f"def {name}(" in code, f"soundness.md speaks of {name}, which is no more"
     for file in re.findall(r"`((?:tests/bounds/)?test_\w+\.py)`", text):

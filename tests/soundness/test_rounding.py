@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from random_nets import cases, make_case
 from torch import nn
 
-from maar.bounds.alpha_crown import AlphaCrown, _never_below
+from maar.bounds.alpha_crown import AlphaCrown, never_below
 from maar.bounds.bound import Corners
 from maar.bounds.crown import Crown
 from maar.bounds.graph import compile_network
@@ -198,7 +198,7 @@ def test_the_gradient_trick_of_alpha_crown_keeps_bounds_to_the_last_bit():
     generator = torch.Generator().manual_seed(0)
     old = -torch.rand(10000, generator=generator)
     new = old + torch.randn(10000, generator=generator) * 1000
-    assert bool((_never_below(old, new) <= torch.maximum(old, new)).all())
+    assert bool((never_below(old, new) <= torch.maximum(old, new)).all())
 
 
 # ---------------------------------------------------------------- weights that are derived

@@ -20,7 +20,16 @@ from bound_truth import hard_points
 from random_nets import Case, make_case
 from torch import nn
 
-from maar.bounds import affine, backward, interval, reduced, relax, rounding, zonotope
+from maar.bounds import (
+    affine,
+    backward,
+    interval,
+    learned_zonotope,
+    reduced,
+    relax,
+    rounding,
+    zonotope,
+)
 from maar.bounds.backward import Backward
 from maar.bounds.graph import Add
 from maar.bounds.reduced import Reduced
@@ -102,7 +111,9 @@ def cases() -> tuple[tuple[Case, Truth], ...]:
 BY_NAME = {domain.name: domain for domain in DOMAINS}
 EXACT = [How(torch.float64), How(torch.float64, compiled=True)]
 ROUNDED = [How(rounding=True), How(rounding=True, compiled=True)]
-CHECKED = ["interval", "zonotope", "zonotope free slopes", "crown", "alpha_crown all"]
+# (these two compile the network themselves)
+COMPILED = ["alpha_crown all", "zonotope learned"]
+CHECKED = ["interval", "zonotope", "zonotope free slopes", "crown", *COMPILED]
 
 
 def all_checks() -> Iterator[Callable[[], None]]:
@@ -111,8 +122,7 @@ def all_checks() -> Iterator[Callable[[], None]]:
         # (the reduced network of a small net has seldom a reason to compose)
         yield functools.partial(_composed, case, truth)
     for name in CHECKED:
-        # (alpha-CROWN compiles the network itself)
-        hows = [EXACT[1], ROUNDED[1]] if name == "alpha_crown all" else [*EXACT, *ROUNDED]
+        hows = [EXACT[1], ROUNDED[1]] if name in COMPILED else [*EXACT, *ROUNDED]
         for how in hows:
             for case, truth in cases():
                 yield functools.partial(encloses, BY_NAME[name], case, how, truth)
@@ -217,6 +227,19 @@ def new_error_terms_left_out(patch):
 @bug
 def slopes_of_alpha_not_clamped(patch):
     patch.setattr(torch.Tensor, "clamp_", lambda tensor, *_: tensor)
+
+
+@bug
+def inner_bounds_of_learned_slopes_too_tight(patch):
+    def wrong(old):
+        def rebounded(net, slopes):
+            made = old(net, slopes)
+            layers = [replace(layer, ub=(layer.lb + layer.ub) / 2) for layer in made.layers]
+            return replace(made, layers=layers)
+
+        return rebounded
+
+    swap(patch, learned_zonotope, "rebounded", wrong)
 
 
 # ---------------------------------------------------------------- affine layers

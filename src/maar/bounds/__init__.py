@@ -10,6 +10,7 @@ BOUNDS = Registry(
     {
         "interval": "maar.bounds.interval:Interval",
         "zonotope": "maar.bounds.zonotope:Zonotope",
+        "learned_zonotope": "maar.bounds.learned_zonotope:LearnedZonotope",
         "cauchy": "maar.bounds.cauchy:Cauchy",
         "crown": "maar.bounds.crown:Crown",
         "alpha_crown": "maar.bounds.alpha_crown:AlphaCrown",

@@ -120,7 +120,8 @@ class AlphaCrown(Bound):
         for step in range(self.steps + 1):
             found = bound()
             with torch.no_grad():
-                best[open_] = torch.maximum(best[open_], found)
+                # (not `maximum`: a NaN must not take the place of what is already proved)
+                best[open_] = torch.where(found > best[open_], found, best[open_])
             if step == self.steps or bool((best > 0).all()) or time.monotonic() >= end:
                 break
             # Rows already proved need no more work: only the open ones pull at the slopes.
