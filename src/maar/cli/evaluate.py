@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,13 +14,13 @@ import tyro
 
 from maar.cli.interrupt import leave_at_once
 from maar.cli.parse import parse
+from maar.cli.progress import show_progress
 from maar.cli.subject import PerChannel, Subject
 from maar.cli.subject import subject as read_subject
 from maar.errors import UsageError
 from maar.files import write_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from maar.train.metrics import Measured
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 OF_RUN = "(default: that of the run)"
 ALL = "(default: all)"
 FILE = "(default: RUN/evaluate-WEIGHTS.json, or certs/FILE/evaluate-model.json)"
-
-# Seconds between plain lines.
-EVERY = 10.0
 
 
 @dataclass(frozen=True)
@@ -108,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     console.print(f"{what} ({images:,} {args.split} images)", style="bold cyan", highlight=False)
     began = time.perf_counter()
     try:
-        with _progress(console, images * len(layers)) as progress:
+        with show_progress(console, "attacking", images * len(layers)) as progress:
             measured = measure(
                 subject.net.to(device),
                 data,
@@ -229,32 +224,3 @@ def _table(measured: Measured, certified: dict[str, Any] | None) -> Table:
     if certified is not None:
         row("certified robustness", certified["verified"], certified["images"], "bold")
     return table
-
-
-@contextmanager
-def _progress(console: Console, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar with the time left in a terminal, else a line now and then."""
-    if not console.is_terminal:
-        done, began, said = 0, time.monotonic(), time.monotonic()
-
-        def tell(tried: int) -> None:
-            nonlocal done, said
-            done, now = done + tried, time.monotonic()
-            if now - said >= EVERY:
-                said = now
-                left = timedelta(seconds=round((now - began) * (total - done) / done))
-                print(f"{done / total:.0%}, {left} left", flush=True)
-
-        yield tell
-        return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-    from rich.progress import TimeRemainingColumn as Left
-
-    bar = (BarColumn(None), TaskProgressColumn(), Left())
-    columns = (TextColumn("attacking"), *bar, TextColumn("left"))
-    # The estimate is over the whole time: layers take turns, and they differ.
-    with Progress(
-        *columns, console=console, transient=True, expand=True, speed_estimate_period=1e9
-    ) as shown:
-        task = shown.add_task("", total=total)
-        yield lambda tried: shown.advance(task, tried)

@@ -7,6 +7,7 @@ the image, the others are random corners of the ball.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,10 +27,15 @@ class Worst:
     """min over k != y of z_y - z_k there, in the precision of the network, [N]."""
 
 
-def attack(net: nn.Module, x: Tensor, y: Tensor, eps: float, *, restarts: int, seed: int) -> Worst:
-    """Attack images [N, *shape] in [0, 1]: restarts x all targets, side by side."""
+def attack(
+    net: nn.Module, x: Tensor, y: Tensor, eps: float, *, restarts: int, seeds: Sequence[int]
+) -> Worst:
+    """Attack images [N, *shape] in [0, 1]: restarts x all targets, side by side.
+
+    Each image has a seed of its own: what is found of it does not depend on the others.
+    """
     low, high = inside(x, eps)
-    generator = torch.Generator().manual_seed(seed)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     worst = Worst(x.clone(), _margins(net(x).detach(), y))
     targets = _others(y, net(x[:1]).shape[1])
     each = targets.shape[1]
@@ -38,7 +44,7 @@ def attack(net: nn.Module, x: Tensor, y: Tensor, eps: float, *, restarts: int, s
     for restart in range(restarts):
         point = x[rows]
         if restart:
-            up = torch.rand(x.shape, generator=generator) < 0.5
+            up = torch.stack([torch.rand(x.shape[1:], generator=g) for g in generators]) < 0.5
             point = torch.where(up, high, low)[rows]
         worst = _descend(net, point, y[rows], target, low[rows], high[rows], worst, eps)
     return worst

@@ -18,7 +18,7 @@ from torch.nn.grad import conv2d_input
 from maar.networks.layers import Residual
 
 SLACK = 1e-7
-BUDGET = 1 << 27
+BUDGET = 1 << 24
 """Numbers in the rows of one pass."""
 STEPS = 20
 

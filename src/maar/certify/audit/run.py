@@ -1,0 +1,234 @@
+"""Audit a folder: every line against the network, the data and the files it names.
+
+folder = read_folder(Path("certs/mine"))
+report = audit(folder, net, load("mnist"), runner)
+report.wrong
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import nn
+
+from maar.certify.audit.counts import recount
+from maar.certify.audit.crew import check_all
+from maar.certify.audit.disagreement import Disagreement
+from maar.certify.audit.folder import Folder
+from maar.certify.audit.points import (
+    FLOAT32,
+    FLOAT64,
+    Judge,
+    Runner,
+    check_falsified,
+    check_misclassified,
+    lead,
+)
+from maar.certify.audit.proofs import Job, Seen, Task
+from maar.certify.record import Record
+from maar.data import DataSet
+from maar.networks import weights_hash
+
+# Images attacked at once, each with all its targets: more rows than a core has use for.
+TOGETHER = 8
+REPLAYED = "replayed"
+
+
+@dataclass
+class Report:
+    """What an audit found."""
+
+    wrong: list[Disagreement]
+    notes: list[str]
+    levels: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """(verdict, by, how it was checked) -> images that agree."""
+    refuted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(verdict, by) -> images that disagree."""
+    checked: dict[str, bool] = field(default_factory=dict)
+    """What is about the folder as a whole -> whether it agrees."""
+
+    def say(self, index: int | None, what: str) -> None:
+        """Enter a disagreement."""
+        self.wrong.append(Disagreement(index, what))
+
+
+@dataclass(frozen=True)
+class Strength:
+    """How hard the verified images are tried. `complete`: seconds for another complete verifier."""
+
+    restarts: int = 2
+    complete: float = 0.0
+    seed: int = 1
+
+
+STRENGTH = Strength()
+
+
+def audit(
+    folder: Folder,
+    net: nn.Sequential,
+    data: DataSet,
+    runner: Runner,
+    *,
+    strength: Strength = STRENGTH,
+    indices: Iterable[int] | None = None,
+    workers: int = 1,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Report:
+    """Check all images of the folder, or some; the folder's own sums are always checked.
+
+    Another network or other data than the folder is about end the audit: no line could agree.
+    """
+    report = Report([], list(folder.notes))
+    report.checked["lines"] = not folder.wrong
+    report.wrong += folder.wrong
+    sums = recount(folder)
+    if folder.summary is not None:
+        report.checked["summary"] = not sums
+    report.wrong += sums
+    _compare(report, "weights", folder.subject["weights"], weights_hash(net), "the network")
+    _compare(report, "data", folder.subject["data"], data.sha256, "the data set")
+    if not (report.checked["weights"] and report.checked["data"]):
+        return report
+    chosen = _choose(report, folder, data, indices)
+    labels = dict(zip(chosen, data.labels(folder.split, chosen).tolist(), strict=True))
+    mislabelled = [i for i in chosen if folder.records[i]["label"] != labels[i]]
+    for index in mislabelled:
+        said = folder.records[index]["label"]
+        report.say(index, f"the line has label {said}, the data set {labels[index]}")
+    report.checked["labels"] = not mislabelled
+    judge = Judge(net, runner)
+    _replay(report, folder, data, labels, judge, progress)
+    _check_proofs(report, folder, data, labels, net, strength, workers, progress)
+    return report
+
+
+def _compare(report: Report, name: str, said: str, found: str, what: str) -> None:
+    report.checked[name] = said == found
+    if said != found:
+        report.say(None, f"{name}: the folder is about {said[:8]}, {what} here is {found[:8]}")
+
+
+def _choose(
+    report: Report, folder: Folder, data: DataSet, indices: Iterable[int] | None
+) -> list[int]:
+    there = data.size(folder.split)
+    chosen = sorted(folder.records if indices is None else set(indices))
+    for index in chosen:
+        if index not in folder.records:
+            report.say(index, "verdicts.jsonl has no line of it")
+        elif not isinstance(index, int) or not 0 <= index < there:
+            report.say(index, f"{data.name} has no such {folder.split} image (0 to {there - 1})")
+    return [i for i in chosen if i in folder.records and isinstance(i, int) and 0 <= i < there]
+
+
+def _replay(
+    report: Report,
+    folder: Folder,
+    data: DataSet,
+    labels: dict[int, int],
+    judge: Judge,
+    progress: Callable[[int], None],
+) -> None:
+    """Every image by two programs; those said to be broken, where they are said to be."""
+    differ = []
+    for index, y in labels.items():
+        record = folder.records[index]
+        x = data.images(folder.split, [index])[0].numpy()
+        scores = judge.scores(x)
+        if scores.differ():
+            differ.append(index)
+        if record["verdict"] == "misclassified":
+            _enter(report, record, REPLAYED, check_misclassified(scores, y))
+        elif record["verdict"] == "falsified":
+            path = folder.counterexample(index)
+            found = check_falsified(record, path, x, y, float(folder.eps), judge)
+            tried = "misclassified" in record["times"]
+            if tried and lead(scores.exact, y)[1] > FLOAT32 * scores.size():
+                found.append("falsified, but it is misclassified without any attack")
+            _enter(report, record, REPLAYED, found)
+        elif record["verdict"] == "error":
+            _enter(report, record, "", [])
+        else:
+            continue  # counted when it has been attacked
+        progress(1)
+    report.checked["onnxruntime"] = not differ
+    for index in differ:
+        report.say(index, "onnxruntime and float64 give different scores: not the same network")
+
+
+def _check_proofs(
+    report: Report,
+    folder: Folder,
+    data: DataSet,
+    labels: dict[int, int],
+    net: nn.Sequential,
+    strength: Strength,
+    workers: int,
+    progress: Callable[[int], None],
+) -> None:
+    """Attack what was not broken, bound again what is said to be proved."""
+    left = [i for i in labels if folder.records[i]["verdict"] in ("verified", "unknown")]
+    jobs = []
+    for start in range(0, len(left), TOGETHER):
+        part = left[start : start + TOGETHER]
+        x = np.ascontiguousarray(data.images(folder.split, part).numpy())
+        jobs.append(Job(part, x, [labels[i] for i in part], [_prover(folder, i) for i in part]))
+    task = Task(net, float(folder.eps), strength.restarts, strength.seed, strength.complete)
+    broken = []
+    with contextlib.closing(check_all(task, jobs, workers)) as results:
+        for seen in (found for part in results for found in part):
+            record = folder.records[seen.index]
+            if record["verdict"] == "verified":
+                _enter(report, record, seen.level, _judge(record, seen, labels[seen.index]))
+            else:
+                wrong = _judge_open(record, seen, labels[seen.index])
+                broken += [seen.index] if seen.margin < 0 else []
+                _enter(report, record, seen.level, wrong)
+            progress(1)
+    if broken:
+        few = ", ".join(map(str, sorted(broken)[:10])) + (", ..." if len(broken) > 10 else "")
+        report.notes.append(f"the attack breaks {len(broken)} of the open images: {few}")
+
+
+def _prover(folder: Folder, index: int) -> str:
+    record = folder.records[index]
+    return str(record["by"]) if record["verdict"] == "verified" else ""
+
+
+def _judge(record: Record, seen: Seen, y: int) -> list[str]:
+    """A verified image: nothing found in the ball may be below what is said to be proved."""
+    by = f"verified by {record['by']}"
+    if seen.margin <= 0:
+        where = f"at a distance of {seen.distance:.6g}" if seen.distance else "without any attack"
+        return [f"{by}, but class {seen.target} is ahead of {y} by {-seen.margin:.3g} {where}"]
+    lb, slack = record.get("lb"), FLOAT64 * max(1.0, seen.margin)
+    if not isinstance(lb, int | float) or not lb > 0:
+        return [f"{by}, but the line has no bound above zero (lb: {lb})"]
+    if lb > seen.margin + slack:
+        return [f"{by}, but its bound {lb:.6g} is above {seen.margin:.6g}, a margin in the ball"]
+    if seen.lb is not None and seen.lb > seen.margin + slack:
+        return [f"the audit's own bound {seen.lb:.6g} is above {seen.margin:.6g}: a fault of maar"]
+    return []
+
+
+def _judge_open(record: Record, seen: Seen, y: int) -> list[str]:
+    """An open image: classes that it does not list as open are said to be proved."""
+    if seen.margin >= 0 or seen.target in record.get("open", [seen.target]):
+        return []
+    ahead = f"ahead of {y} by {-seen.margin:.3g} at a distance of {seen.distance:.6g}"
+    return [f"class {seen.target} is said to be proved, but it is {ahead}"]
+
+
+def _enter(report: Report, record: Record, level: str, wrong: list[str]) -> None:
+    kind = (record["verdict"], str(record["by"] or ""))
+    for what in wrong:
+        report.say(record["index"], what)
+    if wrong:
+        report.refuted[kind] += 1
+    else:
+        report.levels[(*kind, level)] += 1
