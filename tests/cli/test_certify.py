@@ -119,6 +119,77 @@ def test_a_part_gets_an_interval_and_does_not_replace_the_whole(here, maar):
     assert len(list((here / "runs/my/certify").glob("eps-*"))) == 3
 
 
+@pytest.mark.parametrize("flags", [["--eps", "0.05,0.1"], ["--eps", "0.05", "0.1"]])
+def test_several_eps_are_compared(here, maar, flags):
+    code, out, err = maar(*flags, "runs/my", "--limit", "9")
+    assert (code, err) == (0, "")
+    stores = sorted((here / "runs/my/certify").glob("eps-*"))
+    assert [store.name[:8] for store in stores] == ["eps-0.05", "eps-0.1-"]
+    (header, *rows) = [line.split() for line in out.splitlines()[-3:]]
+    assert header == [
+        *("eps", "misclassified", "falsified", "verified", "open", "error", "certified", "at"),
+        "most",
+    ]
+    for row, store, eps in zip(rows, stores, ("0.05", "0.1"), strict=True):
+        summary = json.loads((store / "summary.json").read_text())
+        counts = [str(summary[k]) for k in ("misclassified", "falsified", "verified")]
+        assert row[:4] == [eps, *counts]
+        assert row[6] == f"{100 * summary['certified']:.2f}"
+    # the run is told of its own eps only
+    assert json.loads((here / "runs/my/certify/summary.json").read_text())["eps"] == 0.1
+    # and again, below a folder of one's own, in another order, one of them twice
+    assert maar("runs/my", "--limit", "9", "--eps", "0.1 1e-1,5e-2", "--out", "mine")[0] == 0
+    mine = sorted((here / "mine").iterdir())
+    assert [path.name for path in mine] == [path.name for path in stores]
+    assert [verdicts(path) for path in mine] == [verdicts(path) for path in stores]
+
+
+def test_eps_that_contradict_each_other(here, maar):
+    assert maar("runs/my", "--limit", "9", "--eps", "0.05,0.1", "--out", "mine")[0] == 0
+    small, large = sorted((here / "mine").iterdir())
+    proved = next(i for i, (verdict, *_) in verdicts(large).items() if verdict == "verified")
+    lines = [
+        json.dumps({**r, "verdict": "misclassified"} if r["index"] == proved else r)
+        for r in records(small)
+    ]
+    (small / "verdicts.jsonl").write_text("\n".join(lines) + "\n")
+    code, _, err = maar("runs/my", "--limit", "9", "--eps", "0.05,0.1", "--out", "mine")
+    assert code == 1
+    assert err.startswith(f"maar: error: image {proved} is verified at eps 0.1 and misclassified")
+
+
+def test_parts_are_merged(here, maar):
+    assert maar("runs/my", "--limit", "9", "--out", "one")[0] == 0
+    assert maar("runs/my", "--indices", "7,8,9,10", "--out", "two")[0] == 0
+    code, out, err = maar("--merge", "both", "one", "two")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "verdicts in both"
+    assert "95 % interval" in out
+    assert sorted(verdicts(here / "both")) == list(range(11))
+    # what was merged is continued like any other
+    code, out, _ = maar("runs/my", "--out", "both")
+    assert code == 0
+    assert "11 from before" in out
+    assert maar("runs/my", "--out", "whole")[0] == 0
+    assert verdicts(here / "both") == verdicts(here / "whole")
+    assert maar("runs/my", "--limit", "3", "--eps", "0.2", "--out", "other")[0] == 0
+    code, _, err = maar("--merge", "both", "other")
+    assert code == 2
+    assert "other is about something else than both (eps: 0.1 there, 0.2 here)" in err
+
+
+def test_open_images_are_taken_again_with_more_time(here, maar):
+    few = ("--verifiers", "misclassified,interval", "--out", "store")
+    assert maar("runs/my", *few, "--timeout", "5")[0] == 0
+    left = sum(r["verdict"] == "unknown" for r in records(here / "store"))
+    assert left > 0
+    assert f"{IMAGES} from before" in maar("runs/my", *few, "--timeout", "5")[1]
+    out = maar("runs/my", *few)[1]
+    assert f"{IMAGES - left} from before, {left} taken again, at most 120 s each" in out
+    assert len(records(here / "store")) == IMAGES + left
+    assert "no time limit" in maar("runs/my", *few, "--timeout", "inf")[1]
+
+
 def test_the_same_folder_for_another_question_is_refused(here, maar):
     assert maar("runs/my", "--limit", "2", "--out", "mine")[0] == 0
     code, out, err = maar("runs/my", "--limit", "2", "--out", "mine", "--eps", "0.2")
@@ -142,6 +213,17 @@ def test_the_same_folder_for_another_question_is_refused(here, maar):
         (["no.onnx", "--eps", "0.1"], "--data is needed"),
         (["runs/my", "--eps", "8/0"], "eps = '8/0' divides by zero"),
         (["runs/my", "--eps", "-1"], "eps"),
+        (["runs/my", "--eps", "0.1,-1"], "eps = '-1' is not a radius"),
+        (["runs/my", "--eps", "0.1 0.2x"], "eps = '0.2x' is not a number"),
+        (["runs/my", "--eps", " , "], "--eps ' , ' names no radius"),
+        (["runs/my", "--timeout", "0"], "timeout = 0.0 (accepted: a number of seconds > 0"),
+        (["runs/my", "--timeout", "-2"], "timeout = -2.0"),
+        (["runs/my", "--timeout", "nan"], "timeout = nan"),
+        (["runs/my", "--timeout", "soon"], "--timeout"),
+        (["runs/my", "--merge", "a", "b"], "--merge stands alone"),
+        (["--merge", "a"], "--merge takes OUT and one or more folders"),
+        (["--merge", "a", "b"], "b is not a folder of results: it has no manifest.json"),
+        (["--merge", "a", "runs/my"], "runs/my is not a folder of results"),
         (["runs/my", "--limit", "0"], "limit = 0 (accepted: 1 or more images)"),
         (["runs/my", "--limit", "x"], "--limit"),
         (["runs/my", "--indices", "23,24"], "index 24 is not a test image of npz:my.npz"),

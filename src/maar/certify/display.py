@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
@@ -13,6 +15,7 @@ from rich.text import Text
 
 from maar.certify.record import Record
 from maar.certify.tally import VERDICTS, Tally
+from maar.eps import Eps
 
 if TYPE_CHECKING:
     from maar.certify.run import Plan
@@ -20,13 +23,15 @@ if TYPE_CHECKING:
 # Seconds between plain lines.
 EVERY = 10.0
 SPLITS = {"test": "test", "valid": "validation"}
+# What people call a verdict where it is counted.
+NAMES = {verdict: "open" if verdict == "unknown" else verdict for verdict in VERDICTS}
 
 
 class Display:
     """Shows nothing, for library use. Called in the order in which the methods stand."""
 
-    def begin(self, plan: Plan, tally: Tally, workers: int) -> None:
-        """Work begins; what `tally` counts already is from before."""
+    def begin(self, plan: Plan, tally: Tally, workers: int, again: int) -> None:
+        """Work begins; what `tally` counts is from before, `again` images are tried once more."""
 
     def add(self, record: Record, tally: Tally) -> None:
         """An image has its verdict."""
@@ -47,9 +52,9 @@ class PlainDisplay(Display):
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    def begin(self, plan: Plan, tally: Tally, workers: int) -> None:
+    def begin(self, plan: Plan, tally: Tally, workers: int, again: int) -> None:
         self.pace, self.said = Pace(), time.monotonic()
-        what, details = headline(plan, tally, workers)
+        what, details = headline(plan, tally, workers, again)
         print(f"{what} ({details})", flush=True)
 
     def add(self, record: Record, tally: Tally) -> None:
@@ -69,9 +74,9 @@ class LiveDisplay(Display):
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    def begin(self, plan: Plan, tally: Tally, workers: int) -> None:
+    def begin(self, plan: Plan, tally: Tally, workers: int, again: int) -> None:
         self.pace, self.tally = Pace(), tally
-        what, details = headline(plan, tally, workers)
+        what, details = headline(plan, tally, workers, again)
         self.console.print(Text(what, "bold cyan"))
         self.console.print(Text(details, "dim"))
         self.live = Live(
@@ -112,21 +117,25 @@ class Pace:
         self.first = self.first or (time.monotonic(), tally.done)
 
     def text(self, tally: Tally) -> str:
-        """`12.3 images/s  0:25 left`, or nothing as long as nothing is known."""
+        """`12.3 images/s  0:25 left`, as soon as something is known."""
         if self.first is None or tally.done == self.first[1]:
-            return ""
+            return "starting" if tally.done < tally.images else ""
         start, before = self.first
         each = (time.monotonic() - start) / (tally.done - before)
         return f"{1 / each:.3g} images/s  {clock(each * (tally.images - tally.done))} left"
 
 
-def headline(plan: Plan, tally: Tally, workers: int) -> tuple[str, str]:
+def headline(plan: Plan, tally: Tally, workers: int, again: int) -> tuple[str, str]:
     """What is certified, and how."""
     part = "" if tally.images == tally.of else f" of {tally.of:,}"
     details = [f"{tally.images:,}{part} {SPLITS[plan.split]} images"]
     if tally.done:
         details.append(f"{tally.done:,} from before")
+    if again:
+        details.append(f"{again:,} taken again")
     if tally.done < tally.images:
+        limit = plan.task.cascade.timeout
+        details.append(f"at most {limit:g} s each" if math.isfinite(limit) else "no time limit")
         details.append(f"{workers} process{'es' * (workers != 1)}")
     details.append(f"key {plan.key[:8]}")
     return f"{plan.name or 'network'} on {plan.data.name}, eps {plan.eps}", ", ".join(details)
@@ -134,33 +143,45 @@ def headline(plan: Plan, tally: Tally, workers: int) -> tuple[str, str]:
 
 def result(tally: Tally) -> RenderableType:
     """The cascade, verifier by verifier, and what it adds up to."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("verifier")
-    for column in ("images", "falsified", "verified", "passed on", "s/image"):
-        table.add_column(column, justify="right")
-    for name, reached in tally.reached.items():
-        broken, proved = tally.falsified_by(name), tally.settled[name, "verified"]
-        failed = tally.settled[name, "error"]
-        table.add_row(
-            name,
-            f"{reached:,}",
-            Text(f"{broken:,}" if broken else "", "red"),
-            Text(f"{proved:,}" if proved else "", "green"),
-            f"{reached - broken - proved:,}" + (f" ({failed} failed)" if failed else ""),
-            f"{tally.seconds[name] / reached:.3f}" if reached else "",
-        )
     lines = [Text(counts(tally)), Text(shares(tally), "bold"), *interval(tally)]
     if tally.last_error:
         lines.append(Text(tally.last_error, "red"))
-    return Group(table, "", *lines)
+    return Group(cascade(tally), "", *lines)
+
+
+def cascade(tally: Tally) -> Table:
+    """What each verifier got, what it settled, what it left to the next, and what that took."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("verifier")
+    columns = ["images", "falsified", "verified", "left", "s/image", "time"]
+    if tally.counts["error"]:
+        columns.insert(3, "error")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for name, reached in tally.reached.items():
+        broken, proved = tally.falsified_by(name), tally.settled[name, "verified"]
+        row = {
+            "images": f"{reached:,}",
+            "falsified": Text(_unless_0(broken), "red"),
+            "verified": Text(_unless_0(proved), "green"),
+            "error": Text(_unless_0(tally.settled[name, "error"]), "red"),
+            "left": f"{reached - broken - proved:,}",
+            "s/image": f"{tally.seconds[name] / reached:.3f}" if reached else "",
+            "time": clock(tally.seconds[name]),
+        }
+        # One that no image came to has nothing to say.
+        cells = [row[column] for column in columns] if reached else []
+        table.add_row(name, *cells, style="" if reached else "dim")
+    return table
+
+
+def _unless_0(count: int) -> str:
+    return f"{count:,}" if count else ""
 
 
 def counts(tally: Tally) -> str:
     """`97 verified, 2 falsified, ...`."""
-    parts = [
-        f"{tally.counts[verdict]:,} {'open' if verdict == 'unknown' else verdict}"
-        for verdict in VERDICTS
-    ]
+    parts = [f"{tally.counts[verdict]:,} {name}" for verdict, name in NAMES.items()]
     if tally.done < tally.images:
         parts.append(f"{tally.images - tally.done:,} to do")
     return ", ".join(parts)
@@ -169,11 +190,12 @@ def counts(tally: Tally) -> str:
 def shares(tally: Tally) -> str:
     """Accuracy, and the certified share with its upper bound."""
     low, high = 100 * tally.certified, 100 * tally.certified_upper
-    text = f"certified {low:.2f} %"
-    if high > low:
-        text += f" (upper bound {high:.2f} %)"
+    text = f"certified {low:.2f} %" + (f" (upper bound {high:.2f} %)" if high > low else "")
     if tally.accuracy is not None:
-        text = f"accuracy {100 * tally.accuracy:.2f} %, {text}"
+        return f"accuracy {100 * tally.accuracy:.2f} %, {text}"
+    if 0 < tally.done < tally.images:
+        # Those to do count as open above, which says little in the beginning.
+        text += f"; {100 * tally.counts['verified'] / tally.done:.1f} % of those done"
     return text
 
 
@@ -191,3 +213,18 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def comparison(rows: Sequence[tuple[Eps, Tally]]) -> RenderableType:
+    """Several radii of one network side by side."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("eps", *NAMES.values(), "certified", "at most"):
+        table.add_column(column, justify="right")
+    for eps, tally in rows:
+        table.add_row(
+            str(eps),
+            *(f"{tally.counts[verdict]:,}" for verdict in NAMES),
+            Text(f"{100 * tally.certified:.2f} %", "bold"),
+            f"{100 * tally.certified_upper:.2f} %",
+        )
+    return table

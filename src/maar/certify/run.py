@@ -144,7 +144,8 @@ def run(
         if todo:
             store.drop_summary()
         workers = workers or team.size(len(todo))
-        display.begin(plan, tally, min(workers, max(1, len(todo))))
+        again = sum(index in store.records for index in todo)
+        display.begin(plan, tally, min(workers, max(1, len(todo))), again)
         try:
             _settle(plan, todo, store, tally, team, workers, display)
         finally:

@@ -1,0 +1,105 @@
+"""What `maar certify` and `maar radius` are both asked: which network, which images, how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from maar.certify import CASCADE
+from maar.certify.fork_server import warm_up
+from maar.cli.subject import PerChannel, Subject, subject
+from maar.errors import UsageError
+
+if TYPE_CHECKING:
+    from maar.data import DataSet
+
+OF_RUN = "(default: that of the run)"
+ALL = "(default: all)"
+PER_CORE = "(default: one per core, fewer for few images)"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The flags of both."""
+
+    network: Annotated[
+        tyro.conf.Positional[str | None],
+        tyro.conf.arg(metavar="RUN|FILE.onnx", help_behavior_hint=""),
+    ] = None
+    """The folder of a run, or an ONNX file."""
+    data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=OF_RUN)] = None
+    """Data set: see `maar data list`; your own: npz:PATH or folder:PATH."""
+
+    limit: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=ALL)] = None
+    """Only the first N images."""
+    indices: Annotated[str | None, tyro.conf.arg(metavar="I,J,...", help_behavior_hint=ALL)] = None
+    """Only these images, counted from 0, separated by commas."""
+    split: Literal["test", "valid"] = "test"
+    """The test images, or those that the run kept for validation: tune on the latter."""
+    weights: Annotated[str, tyro.conf.arg(metavar="NAME")] = "model"
+    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best."""
+    verifiers: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="A,B,...", help_behavior_hint=f"(default: {', '.join(CASCADE)})"),
+    ] = None
+    """Verifiers to ask, in this order, separated by commas."""
+    mean: PerChannel = None
+    """For ONNX files that take the normalised image: the mean of each channel."""
+    std: PerChannel = None
+    """For ONNX files that take the normalised image: the deviation of each channel."""
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=PER_CORE)] = None
+    """Processes, one thread each."""
+
+
+def read(args: Asked, eps: str | None) -> Subject:
+    """The network, and the data and eps to ask about."""
+    if args.network is None:
+        raise UsageError("RUN|FILE.onnx is needed: the folder of a run, or an ONNX file")
+    if args.workers is not None and args.workers < 1:
+        raise UsageError(f"--workers {args.workers} (accepted: 1 or more)")
+    numbers(args.indices)
+    if args.workers != 1:
+        warm_up()  # torch is imported there while it is imported here
+    return subject(args.network, args.data, eps, weights=args.weights, mean=args.mean, std=args.std)
+
+
+def load_data(args: Asked, subject: Subject) -> DataSet:
+    """The images, those for validation as the run chose them."""
+    from maar.data import load
+
+    return load(subject.data, valid=subject.valid if args.split == "valid" else 0)
+
+
+def options(args: Asked, subject: Subject) -> dict[str, Any]:
+    """For `make_plan`."""
+    return {
+        "verifiers": CASCADE if args.verifiers is None else words(args.verifiers),
+        "limit": args.limit,
+        "indices": numbers(args.indices),
+        "name": subject.name,
+        "split": args.split,
+        "source": subject.source,
+    }
+
+
+def folder(subject: Subject, name: str) -> Path:
+    """Where results go if nothing else is said."""
+    return subject.folder / name if subject.is_run else subject.folder
+
+
+def words(text: str) -> list[str]:
+    """Of a list with commas, spaces or both."""
+    return text.replace(",", " ").split()
+
+
+def numbers(text: str | None) -> list[int] | None:
+    """Of --indices."""
+    try:
+        return None if text is None else [int(word) for word in words(text)]
+    except ValueError:
+        raise UsageError(
+            f"--indices {text!r} is not a list of numbers (accepted: such as 0,5,7)"
+        ) from None
