@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "train": WORDS | {"methods", "config"},
     "certify": WORDS,
     "exchange": {"networks"},
+    "zoo": {"networks", "train"},
     "report": set(),
     "experiments": set(),
 }

@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
 
         from maar.certify.audit.folder import read_folder
         from maar.certify.audit.run import Strength, audit
-        from maar.certify.audit.table import MEANING, headline, make_table
+        from maar.certify.audit.table import explanations, headline, make_table
         from maar.certify.workers import default_workers
 
     folder = read_folder(args.store)
@@ -109,7 +109,8 @@ def main(argv: Sequence[str]) -> int:
         return 130
     console.print(headline(report))
     console.print(make_table(report))
-    console.print(Text(MEANING, "dim"))
+    for text in explanations(report):
+        console.print(Text(text, "dim"))
     for note in report.notes:
         console.print(Text(f"note: {note}", "dim"))
     for line in report.wrong[:MOST_LINES]:

@@ -1,4 +1,4 @@
-"""`maar evaluate RUN|FILE.onnx`: accuracy and latent robustness, as the paper's Appendix A.4."""
+"""`maar evaluate NETWORK`: accuracy and latent robustness, as the paper's Appendix A.4."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tyro
 from maar.cli.interrupt import leave_at_once
 from maar.cli.parse import parse
 from maar.cli.progress import show_progress
-from maar.cli.subject import PerChannel, Subject
+from maar.cli.subject import NETWORK, PerChannel, Subject
 from maar.cli.subject import subject as read_subject
 from maar.errors import UsageError
 from maar.files import write_text
@@ -39,8 +39,8 @@ class Evaluate:
     that is what `maar certify` is for.
     """
 
-    network: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN|FILE.onnx")]
-    """The folder of a run, or an ONNX file."""
+    network: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=NETWORK)]
+    """The folder of a run, an ONNX file, or a network of `maar zoo`."""
     weights: Annotated[str, tyro.conf.arg(metavar="NAME")] = "model"
     """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best."""
     data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=OF_RUN)] = None

@@ -1,4 +1,4 @@
-"""`maar export RUN|FILE.onnx`: hand a network, and questions about it, to other verifiers."""
+"""`maar export NETWORK`: hand a network, and questions about it, to other verifiers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from maar.cli.parse import parse
-from maar.cli.subject import PerChannel
+from maar.cli.subject import NETWORK, PerChannel, read_network
 from maar.eps import Eps
 from maar.errors import RunError, UsageError
 from maar.files import locked
@@ -32,8 +32,8 @@ class Export:
     The ONNX file takes pixels in [0, 1]; what normalises them is inside.
     """
 
-    network: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN|FILE.onnx")]
-    """The folder of a run, or an ONNX file."""
+    network: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=NETWORK)]
+    """The folder of a run, an ONNX file, or a network of `maar zoo`."""
     onnx: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint=NONE)] = None
     """Write the network to this file."""
     vnnlib: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=NONE)] = None
@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--vnnlib needs --indices I,J,... or --open DIR, one of them")
     if not 0 < args.timeout < float("inf"):
         raise UsageError(f"--timeout {args.timeout} (accepted: a number of seconds > 0)")
-    subject = _onnx(args) if _is_onnx(args.network) else _run(args)
+    subject = _subject(args)
     images = None
     if args.open is not None:
         images = _left_open(args, subject, args.open)
@@ -112,30 +112,15 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _is_onnx(name: str) -> bool:
-    return name.lower().endswith((".onnx", ".onnx.gz"))
+def _subject(args: Export) -> Subject:
+    named = read_network(args.network, mean=args.mean, std=args.std)
+    shape = named.shape
+    if shape is None:
+        from maar.data import info
 
-
-def _onnx(args: Export) -> Subject:
-    from maar.exchange.onnx_in import read_with_shape
-
-    net, shape = read_with_shape(args.network, mean=args.mean, std=args.std)
-    return Subject(net, shape, None, None)
-
-
-def _run(args: Export) -> Subject:
-    path = Path(args.network)
-    if not path.is_dir():
-        raise UsageError(
-            f"{args.network!r} is neither the folder of a run nor a FILE.onnx that is there"
-        )
-    if args.mean is not None or args.std is not None:
-        raise UsageError("--mean and --std are for ONNX files: a run's network has them inside")
-    from maar.data import info
-    from maar.train.run import load_network
-
-    net, config = load_network(path)
-    return Subject(net, tuple(info(config.data).shape), config.data, config.eps)
+        assert named.data is not None
+        shape = tuple(info(named.data).shape)
+    return Subject(named.net, shape, named.data, named.eps)
 
 
 def _chosen(args: Export, subject: Subject, indices: str) -> Images:

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("maar.cli.runs", "list the runs below a folder"),
     "data": ("maar.cli.data", "list, fetch, verify and describe data sets"),
     "networks": ("maar.cli.networks", "list the networks with their layers, parameters and ReLUs"),
+    "zoo": ("maar.cli.zoo", "list the trained networks that come with maar"),
     "methods": ("maar.cli.methods", "list the training methods with their knobs"),
     "config": ("maar.cli.config", "print the whole effective configuration as TOML"),
     "doctor": ("maar.cli.doctor", "tell what this machine has and what is missing"),

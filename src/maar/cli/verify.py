@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from maar.cli.parse import parse
-from maar.cli.subject import PerChannel
+from maar.cli.subject import PerChannel, read_network
 from maar.errors import MaarError, RunError, UsageError
 from maar.files import write_text
+from maar.zoo import is_zoo
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from maar.certify.properties.decide import Decision
 
 PRINTED = "(default: printed only)"
@@ -38,7 +41,7 @@ class Verify:
     network: Annotated[
         tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[NET.onnx]", help_behavior_hint="")
     ] = None
-    """An ONNX file, also packed (.gz)."""
+    """An ONNX file, also packed (.gz), or zoo:NAME, a network of `maar zoo`."""
     property: Annotated[
         tyro.conf.Positional[str | None],
         tyro.conf.arg(metavar="[PROP.vnnlib]", help_behavior_hint=""),
@@ -73,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
         return _all(args, args.instances)
     if args.network is None or args.property is None:
         raise UsageError("give NET.onnx and PROP.vnnlib, or --instances FILE.csv")
-    found = _decide(args, Path(args.network), Path(args.property), args.timeout or 60.0)
+    found = _decide(args, args.network, Path(args.property), args.timeout or 60.0)
     print(_answer(found), end="")
     if args.out is not None:
         write_text(args.out, _answer(found))
@@ -94,9 +97,9 @@ def _all(args: Verify, path: Path) -> int:
     for number, instance in enumerate(instances, 1):
         begin, by = time.monotonic(), ""
         timeout = args.timeout or instance.timeout
-        files = path.parent / instance.network, path.parent / instance.property
+        network, prop = path.parent / instance.network, path.parent / instance.property
         try:
-            found = _decide(args, *files, timeout)
+            found = _decide(args, str(network), prop, timeout)
             result, by = found.verdict, found.by or ""
             if args.out is not None and found.witness:
                 name = f"{number}_{Path(instance.property).stem}.txt"
@@ -122,14 +125,13 @@ def _table(rows: list[list[str]]) -> str:
     return text.getvalue()
 
 
-def _decide(args: Verify, network: Path, prop: Path, timeout: float) -> Decision:
-    from maar.exchange.onnx_in import read_with_shape
+def _decide(args: Verify, network: str, prop: Path, timeout: float) -> Decision:
     from maar.exchange.runtime import onnx_runner
     from maar.exchange.vnnlib import read_vnnlib
 
     begin = time.monotonic()
     asked = read_vnnlib(prop)
-    net, shape = read_with_shape(network, mean=args.mean, std=args.std)
+    net, shape = _read(args, network)
 
     from maar.certify.alarm import TimeUp, alarm
     from maar.certify.properties import STEPS
@@ -137,7 +139,7 @@ def _decide(args: Verify, network: Path, prop: Path, timeout: float) -> Decision
 
     for name in STEPS:
         assert STEPS[name] is not None  # imported now: an import must not be cut short
-    runner = onnx_runner(network, mean=args.mean, std=args.std)
+    runner = None if is_zoo(network) else onnx_runner(network, mean=args.mean, std=args.std)
     left = max(0.0, timeout - (time.monotonic() - begin))
     try:
         with alarm(left + GRACE):
@@ -146,3 +148,13 @@ def _decide(args: Verify, network: Path, prop: Path, timeout: float) -> Decision
         return Decision("timeout", None, time.monotonic() - begin)
     except UsageError as error:
         raise UsageError(f"{network} and {prop}: {error}") from None
+
+
+def _read(args: Verify, network: str) -> tuple[nn.Sequential, tuple[int, ...]]:
+    if is_zoo(network):
+        named = read_network(network, mean=args.mean, std=args.std)
+        assert named.shape is not None
+        return named.net, named.shape
+    from maar.exchange.onnx_in import read_with_shape
+
+    return read_with_shape(network, mean=args.mean, std=args.std)

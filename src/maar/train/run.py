@@ -246,7 +246,6 @@ def load_network(path: str | Path, weights: str = "model") -> tuple[nn.Sequentia
     Needs the run's folder only, not the data set.
     """
     from maar.config import load
-    from maar.networks import make
 
     path = Path(path)
     if not is_run(path):
@@ -261,11 +260,21 @@ def load_network(path: str | Path, weights: str = "model") -> tuple[nn.Sequentia
             )
         there = sorted(p.stem for p in (path / "checkpoints").glob("stage-*.safetensors"))
         raise UsageError(f"{path} has no weights {weights!r} (accepted: {', '.join(there)}, model)")
+    return read_weights(file, path)[0], config
+
+
+def read_weights(file: Path, run: Path | None = None) -> tuple[nn.Sequential, dict[str, Any]]:
+    """The network of a file that `Run.save_weights` wrote, in evaluation mode, and the header.
+
+    `run`: the folder that may hold the code of a user's own network.
+    """
+    from maar.networks import make
+
     tensors, header = checkpoint.load_weights(file)
     try:
         facts = json.loads(header["maar"])
         net = make(
-            _network_name(path, facts["network"]),
+            _network_name(run, facts["network"]) if run else facts["network"],
             shape=tuple(facts["shape"]),
             classes=facts["classes"],
             mean=facts["mean"],
@@ -274,7 +283,7 @@ def load_network(path: str | Path, weights: str = "model") -> tuple[nn.Sequentia
     except (KeyError, TypeError, ValueError):
         raise RunError(f"{file} does not say which network it is of") from None
     checkpoint.copy_into(net, tensors, str(file))
-    return net.eval(), config
+    return net.eval(), facts
 
 
 def _weights_path(path: Path, name: str) -> Path:

@@ -18,11 +18,13 @@ COLUMNS = {
     COMPLETE: "complete",
     ATTACKED: "attacked",
 }
-MEANING = (
-    "replayed: another class is ahead in float64 and in onnxruntime. CROWN, alpha, complete: proved "
-    "again, by\nbounds of the audit's own or another complete verifier. attacked: not broken by an "
-    "attack, no more."
-)
+# What a column says, below the table.
+MEANING = {
+    REPLAYED: "replayed: another class is ahead there, in float64 and by onnxruntime",
+    CROWN: "CROWN, alpha: proved again by the audit's own CROWN, or alpha-CROWN, in float64",
+    COMPLETE: "complete: proved again by another complete verifier than the one that proved it",
+    ATTACKED: "attacked: withstood the audit's attack, which proves nothing",
+}
 
 
 def make_table(report: Report) -> Table:
@@ -51,6 +53,12 @@ def make_table(report: Report) -> Table:
             Text(_number(refuted), "red"),
         )
     return table
+
+
+def explanations(report: Report) -> list[str]:
+    """What the columns that are there mean."""
+    used = {CROWN if level == ALPHA_CROWN else level for _, _, level in report.levels}
+    return [text for level, text in MEANING.items() if level in used]
 
 
 def _order(kind: tuple[str, str]) -> tuple[int, int, str]:
