@@ -35,6 +35,8 @@ CAN = {
     "crown": {Status.VERIFIED},
     "alpha_crown": {Status.VERIFIED},
     "pgd": {Status.FALSIFIED},
+    "pgd_paper": {Status.FALSIFIED},
+    "pgd_strong": {Status.FALSIFIED},
     "bab": {Status.VERIFIED, Status.FALSIFIED},
     "lp": {Status.VERIFIED, Status.FALSIFIED},
     "milp_last": {Status.VERIFIED, Status.FALSIFIED},

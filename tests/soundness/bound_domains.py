@@ -52,7 +52,7 @@ DOMAINS = (
     Domain("interval", lambda r, _: Interval(r)),
     Domain("zonotope", lambda r, _: Zonotope(rounding=r)),
     Domain("zonotope free slopes", _free_slopes),
-    Domain("zonotope learned", lambda r, _: LearnedZonotope(3, rounding=r)),
+    Domain("learned_zonotope", lambda r, _: LearnedZonotope(3, rounding=r)),
     Domain("crown", lambda r, _: Crown(rounding=r)),
     Domain("crown interval", lambda r, _: Crown("interval", r)),
     Domain("crown lower only", lambda r, _: Crown(rounding=r, upper=False)),

@@ -112,7 +112,7 @@ BY_NAME = {domain.name: domain for domain in DOMAINS}
 EXACT = [How(torch.float64), How(torch.float64, compiled=True)]
 ROUNDED = [How(rounding=True), How(rounding=True, compiled=True)]
 # (these two compile the network themselves)
-COMPILED = ["alpha_crown all", "zonotope learned"]
+COMPILED = ["alpha_crown all", "learned_zonotope"]
 CHECKED = ["interval", "zonotope", "zonotope free slopes", "crown", *COMPILED]
 
 

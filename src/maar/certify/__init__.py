@@ -24,6 +24,8 @@ VERIFIERS = Registry(
         "crown": "maar.certify.verifiers.crown:CrownVerifier",
         "alpha_crown": "maar.certify.verifiers.alpha_crown:AlphaCrownVerifier",
         "pgd": "maar.certify.verifiers.pgd:Pgd",
+        "pgd_paper": "maar.certify.verifiers.pgd_paper:PgdPaper",
+        "pgd_strong": "maar.certify.verifiers.pgd_strong:PgdStrong",
         "bab": "maar.certify.verifiers.bab:BranchAndBound",
         "lp": "maar.certify.verifiers.lp:Lp",
         "milp_last": "maar.certify.verifiers.milp_last:MilpLast",

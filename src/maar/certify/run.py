@@ -16,10 +16,10 @@ from typing import Any
 from torch import nn
 
 import maar
-from maar.certify import CASCADE
-from maar.certify.cascade import Cascade, Settled
+from maar.certify.cascade import Settled
 from maar.certify.display import Display
 from maar.certify.network import Network
+from maar.certify.presets import choose
 from maar.certify.record import is_settled, make_record
 from maar.certify.store import Store, Subject, header, key_of, open_store
 from maar.certify.tally import Tally
@@ -48,6 +48,8 @@ class Plan:
     split: str = "test"
     source: dict[str, Any] = field(default_factory=dict)
     """Where the network and the data came from, for `maar audit`."""
+    preset: str = ""
+    """Of the verifiers; empty if they were listed."""
 
     @property
     def key(self) -> str:
@@ -63,6 +65,7 @@ class Plan:
             "split": self.split,
             "images": self.data.size(self.split),
             "verifiers": self.task.cascade.names,
+            "preset": self.preset,
             "maar": maar.__version__,
             "source": self.source,
         }
@@ -77,7 +80,8 @@ def make_plan(
     data: DataSet,
     eps: float,
     *,
-    verifiers: Sequence[str] = CASCADE,
+    verifiers: Sequence[str] | None = None,
+    preset: str | None = None,
     timeout: float = TIMEOUT,
     limit: int | None = None,
     indices: Sequence[int] | None = None,
@@ -87,12 +91,14 @@ def make_plan(
 ) -> Plan:
     """Check the request. `limit` takes the first images of the split, `indices` those; else all.
 
-    `timeout`: seconds for each image, all verifiers together. It is no part of the key.
+    `verifiers` are names of `VERIFIERS`; without them, `preset` is one of `PRESETS` (default:
+    complete). `timeout`: seconds for each image, all verifiers together. It is no part of the key.
     """
     eps = eps if isinstance(eps, Eps) else Eps(eps)
     if not timeout > 0:
         raise UsageError(f"timeout = {timeout} (accepted: a number of seconds > 0, or inf)")
-    cascade = replace(Cascade.named(verifiers), timeout=timeout)
+    preset, cascade = choose(verifiers, preset)
+    cascade = replace(cascade, timeout=timeout)
     chosen = _choose(data, split, limit, indices)
     try:
         network = Network(net, data.shape)
@@ -113,7 +119,7 @@ def make_plan(
         "verifiers": [repr(verifier) for verifier in cascade.verifiers],
     }
     task = Task(network.net, data.shape, float(eps), cascade)
-    return Plan(task, data, chosen, subject, eps, name, split, source or {})
+    return Plan(task, data, chosen, subject, eps, name, split, source or {}, preset)
 
 
 def run(

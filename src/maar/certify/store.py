@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -42,6 +42,9 @@ class Form:
 
     file: str
     fields: Mapping[str, type | tuple[type, ...]]
+    verdicts: frozenset[str]
+    is_broken: Callable[[Record], bool]
+    """Whether a line needs a counterexample."""
 
     def read(self, folder: Path) -> list[Record]:
         """The whole lines in order; a torn last one is passed over."""
@@ -64,7 +67,8 @@ class Form:
         for name, kind in self.fields.items():
             if not isinstance(record[name], kind):
                 raise TypeError
-        Status(record["verdict"])
+        if record["verdict"] not in self.verdicts:
+            raise ValueError
 
 
 NUMBER = (int, float)
@@ -78,6 +82,8 @@ VERDICTS = Form(
         "seconds": NUMBER,
         "times": dict,
     },
+    frozenset(status.value for status in Status),
+    lambda record: record["verdict"] == "falsified",
 )
 
 
@@ -95,6 +101,7 @@ def header(subject: Subject, facts: dict[str, Any], indices: Iterable[int]) -> d
         "split": facts["split"],
         "indices": spans(indices),
         "eps": subject["eps"],
+        "preset": facts.get("preset", ""),
         "key": key_of(subject),
         "weights": subject["weights"],
     }
@@ -108,6 +115,7 @@ class Store:
     ) -> None:
         self.path = path
         self.key = key_of(subject)
+        self.form = form
         self.verdicts = path / form.file
         self._begin(subject, facts)
         self.lines = form.read(path)
@@ -139,7 +147,7 @@ class Store:
     def copy(self, record: Record, other: Store) -> None:
         """Append a verdict of another store, with its counterexample."""
         content = None
-        if record["verdict"] == "falsified":
+        if self.form.is_broken(record):
             path = other.counterexample(record["index"])
             try:
                 content = path.read_bytes()
@@ -162,9 +170,8 @@ class Store:
     def whole(self, index: int) -> Record | None:
         """The verdict on an image; None if there is none, or its counterexample is gone."""
         record = self.records.get(index)
-        if record and record["verdict"] == "falsified" and not self.counterexample(index).exists():
-            return None
-        return record
+        is_torn = record and self.form.is_broken(record) and not self.counterexample(index).exists()
+        return None if is_torn else record
 
     def counterexample(self, index: int) -> Path:
         """Where the counterexample of an image is, or would be."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from maar.certify import CASCADE
 from maar.certify.fork_server import warm_up
+from maar.certify.presets import DEFAULT, PRESETS
 from maar.cli.subject import PerChannel, Subject, subject
-from maar.errors import UsageError
+from maar.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from maar.data import DataSet
@@ -41,11 +41,16 @@ class Asked:
     """The test images, or those that the run kept for validation: tune on the latter."""
     weights: Annotated[str, tyro.conf.arg(metavar="NAME")] = "model"
     """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best."""
+    preset: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="|".join(PRESETS), help_behavior_hint=f"(default: {DEFAULT})"),
+    ] = None
+    """Which verifiers to ask: for a quick answer, for all answers, or as in the MAAR paper."""
     verifiers: Annotated[
         str | None,
-        tyro.conf.arg(metavar="A,B,...", help_behavior_hint=f"(default: {', '.join(CASCADE)})"),
+        tyro.conf.arg(metavar="A,B,...", help_behavior_hint="(default: those of the preset)"),
     ] = None
-    """Verifiers to ask, in this order, separated by commas."""
+    """Instead of a preset: verifiers to ask, in this order, separated by commas."""
     mean: PerChannel = None
     """For ONNX files that take the normalised image: the mean of each channel."""
     std: PerChannel = None
@@ -61,6 +66,10 @@ def read(args: Asked, eps: str | None) -> Subject:
     if args.workers is not None and args.workers < 1:
         raise UsageError(f"--workers {args.workers} (accepted: 1 or more)")
     numbers(args.indices)
+    if args.preset is not None and args.verifiers is not None:
+        raise UsageError("--preset and --verifiers exclude each other: give one of them")
+    if args.preset is not None and args.preset not in PRESETS:
+        raise unknown("preset", args.preset, PRESETS)
     if args.workers != 1:
         warm_up()  # torch is imported there while it is imported here
     return subject(args.network, args.data, eps, weights=args.weights, mean=args.mean, std=args.std)
@@ -76,7 +85,8 @@ def load_data(args: Asked, subject: Subject) -> DataSet:
 def options(args: Asked, subject: Subject) -> dict[str, Any]:
     """For `make_plan`."""
     return {
-        "verifiers": CASCADE if args.verifiers is None else words(args.verifiers),
+        "verifiers": None if args.verifiers is None else words(args.verifiers),
+        "preset": args.preset,
         "limit": args.limit,
         "indices": numbers(args.indices),
         "name": subject.name,
