@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from maar.bounds import cauchy
+from maar.bounds import projections
 from maar.bounds.bound import Corners, margins
 from maar.bounds.cauchy import Cauchy
 from maar.bounds.interval import Interval
@@ -119,7 +119,7 @@ def test_projections_some_at_a_time_are_the_same(monkeypatch):
     x = torch.rand(2, 1, 8, 8, dtype=torch.float64)
     box = Corners(x - 0.1, x + 0.1)
     whole = seeded(two_matrices=False)(net, box)
-    monkeypatch.setattr(cauchy, "AT_A_TIME", 3000)
+    monkeypatch.setattr(projections, "AT_A_TIME", 3000)
     pieces = seeded(two_matrices=False)(net, box)
     torch.testing.assert_close(pieces.lb, whole.lb, rtol=0, atol=1e-12)
     torch.testing.assert_close(pieces.pre, whole.pre, rtol=0, atol=1e-12)

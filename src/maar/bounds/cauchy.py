@@ -12,8 +12,8 @@ may not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +23,9 @@ from maar.bounds.bound import Bound, Enclosure, Pair, Problem
 from maar.bounds.composed import Matrix, Path
 from maar.bounds.graph import Add
 from maar.bounds.interval import Boxes
+from maar.bounds.projections import Map, Trail, fresh, medians
 from maar.bounds.relax import parallel_lines
 from maar.networks.layers import Normalize
-
-Map = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,8 @@ class Cauchy(Bound):
     """The estimate.
 
     `per_group`: one median per group of error terms, summed, as COLT does (closer to the
-    truth); else one median over all of them. `generator`: where the randomness comes from.
+    truth); else one median over all of them, which needs the projections of their sum alone.
+    `generator`: where the randomness comes from.
     `two_matrices`: compute norms after two matrices where that is cheaper; else estimate them.
     `skip_stable`: a neuron that interval bounds prove stable keeps these, which is all that a
     ReLU or a loss on stability asks of it, costs next to nothing and has no gradient.
@@ -54,7 +54,8 @@ class Cauchy(Bound):
         boxes = Boxes.start(graph, problem.box, False)
         lb, ub = boxes.lb[0], boxes.ub[0]
         whole = any(isinstance(node.op, Add) for node in graph.nodes)
-        values = [Projected((lb + ub) / 2, {-1: self._fresh((ub - lb) / 2, whole)})]
+        group, trail = self._fresh(-1, (ub - lb) / 2, whole)
+        values = [Projected((lb + ub) / 2, {-1: group}, trail)]
         pre: list[Pair] = []
         for i, node in enumerate(graph.nodes):
             given = [values[v] for v in node.inputs]
@@ -101,15 +102,15 @@ class Cauchy(Bound):
         if interval is not None:
             where = (interval[0] < 0) & (interval[1] > 0)
         norms, rest = [], []
-        for group in value.groups.values():
+        for key, group in value.groups.items():
             exact = group.norms(where)
             if exact is None:
-                rest.append(group.samples())
+                rest.append(frozenset({key}))
             else:
                 norms.append(exact)
         if rest and not self.per_group:
-            rest = [sum(rest[1:], rest[0])]
-        norms += [_medians(samples, where) for samples in rest]
+            rest = [frozenset().union(*rest)]
+        norms += [medians(value.trail, keys, where) for keys in rest]
         radius = torch.stack(norms).sum(0)
         lb, ub = value.centre - radius, value.centre + radius
         if interval is None or where is None:
@@ -119,83 +120,36 @@ class Cauchy(Bound):
     def _relu(self, value: Projected, k: int, lb: Tensor, ub: Tensor, whole: bool) -> Projected:
         slope, height = parallel_lines(lb, ub, None)
         below = value.scaled(lambda x: x * slope, lambda x: x * slope)
-        groups = {**below.groups, k: self._fresh(height / 2, whole)}
-        return Projected(below.centre + height / 2, groups)
+        group, trail = self._fresh(k, height / 2, whole)
+        groups = {**below.groups, k: group}
+        return Projected(below.centre + height / 2, groups, below.trail.joined(trail))
 
-    def _fresh(self, radius: Tensor, whole: bool) -> Group:
-        """A new group: one error term per neuron, which knows its norm and has no projections."""
-        drawn: list[Tensor] = []
-
-        def draw(part: slice) -> Tensor:
-            if not drawn:
-                # The same numbers for all images of the batch: N times fewer to draw.
-                shape = (self.projections, 1, *radius.shape[1:])
-                uniform = torch.rand(shape, generator=self.generator, dtype=radius.dtype)
-                # The inverse of the Cauchy distribution function.
-                noise = torch.tan(torch.pi * (uniform - 0.5)).to(radius.device)
-                if radius.dim() == 4:
-                    # (channels last: what convolutions are fastest on)
-                    noise = noise.movedim(2, -1).contiguous().movedim(-1, 2)
-                drawn.append(noise)
-            return drawn[0][part] * radius
-
+    def _fresh(self, key: int, radius: Tensor, whole: bool) -> tuple[Group, Trail]:
+        """A new group: one error term per neuron, which knows its norm."""
         rival = self.projections if self.two_matrices else 0
-        return Group(radius, draw, self.projections, rival, whole, diagonal=True)
+        trail = fresh(key, radius, self.projections, whole, self.generator)
+        return Group(radius, rival, diagonal=True), trail
 
 
-# How many numbers the projections of a value may have at a time: they stay in the cache.
-AT_A_TIME = 1 << 21
-
-
-@dataclass
+@dataclass(frozen=True)
 class Group:
-    """One group of error terms: its L1 norms where they are known, its projections when asked.
+    """What is known of the L1 norms of one group of error terms.
 
     `diagonal`: each neuron has one term of its own, so the norms survive one matrix as |W| mu;
     after that `path` says how the terms came here. `rival`: how many projections a computed
-    norm must cost less than. `whole`: make all projections of every value at once, for values
-    that are used more than once; else some at a time, to save memory.
+    norm must cost less than.
     """
 
     exact: Tensor | None
-    make: Callable[[slice], Tensor]
-    projections: int
     rival: int
-    whole: bool
     diagonal: bool = False
     path: Path | None = None
-    largest: int = 1
-    made: Tensor | None = field(default=None, repr=False)
 
     def norms(self, where: Tensor | None) -> Tensor | None:
         """The L1 norms if they are known, or can be; `where` says at which neurons they matter."""
         if self.exact is None and self.path and self.path.pays(self.rival, where):
             return self.path.norms(where)
         return self.exact
-
-    def samples(self) -> Tensor:
-        """The projections A R, [k, N, *shape], made once and only if somebody needs them."""
-        if self.made is None:
-            size = self.projections if self.whole else max(1, AT_A_TIME // self.largest)
-            starts = range(0, self.projections, size)
-            self.made = torch.cat([self.make(slice(i, i + size)) for i in starts])
-        return self.made
-
-    def part(self, part: slice) -> Tensor:
-        """Some of the projections."""
-        if self.whole or self.made is not None:
-            return self.samples()[part]
-        return self.make(part)
-
-    def mapped(self, apply: Map, like: Tensor, **changes: Any) -> Group:
-        """The group behind a linear map of the projections to values shaped `like`."""
-        return replace(
-            self,
-            make=lambda part: apply(self.part(part)),
-            largest=max(self.largest, like.numel()),
-            made=None,
-            **changes,
-        )
 
 
 @dataclass(frozen=True)
@@ -204,6 +158,7 @@ class Projected:
 
     centre: Tensor
     groups: dict[int, Group]
+    trail: Trail
 
     def scaled(self, apply: Map, to_samples: Map, absolute: Map | None = None) -> Projected:
         """A map of each neuron by itself: norms stay known (`absolute` is it on norms)."""
@@ -212,8 +167,8 @@ class Projected:
         for k, group in self.groups.items():
             exact = None if group.exact is None else on_norms(group.exact)
             path = group.path and group.path.scaled(to_samples, on_norms)
-            groups[k] = group.mapped(to_samples, after, exact=exact, path=path)
-        return Projected(after, groups)
+            groups[k] = replace(group, exact=exact, path=path)
+        return Projected(after, groups, self.trail.mapped(to_samples, after))
 
     def mixed(
         self, centre: Map, to_samples: Map, absolute: Map, matrix: Matrix | None
@@ -230,19 +185,8 @@ class Projected:
                     path = Path(group.exact, matrix, ones)
             elif group.path and matrix is not None:
                 path = group.path.then(matrix)
-            groups[k] = group.mapped(to_samples, after, exact=exact, path=path, diagonal=False)
-        return Projected(after, groups)
-
-
-def _medians(samples: Tensor, where: Tensor | None) -> Tensor:
-    """The median of |A R| over the projections, neuron by neuron; 0 where not asked for."""
-    # (searching is fast only where the numbers lie side by side)
-    flat = samples.flatten(1).T
-    if where is None:
-        return flat.abs().median(1).values.view(samples.shape[1:])
-    index = where.flatten().nonzero().flatten()
-    found = flat[index].abs().median(1).values
-    return flat.new_zeros(len(flat)).index_put((index,), found).view(samples.shape[1:])
+            groups[k] = replace(group, exact=exact, path=path, diagonal=False)
+        return Projected(after, groups, self.trail.mapped(to_samples, after, matrix))
 
 
 def _each(C: Tensor, samples: Tensor) -> Tensor:
@@ -287,22 +231,11 @@ def _flatten(op: nn.Module, value: Projected) -> Projected:
 
 
 def _add(op: nn.Module, left: Projected, right: Projected) -> Projected:
-    groups = dict(left.groups)
-    for k, group in right.groups.items():
-        groups[k] = _sum(groups[k], group) if k in groups else group
-    return Projected(left.centre + right.centre, groups)
-
-
-def _sum(left: Group, right: Group) -> Group:
-    """The same error terms on two branches: the norm of the sum is known to neither."""
-    return replace(
-        left,
-        exact=None,
-        path=None,
-        diagonal=False,
-        make=lambda part: left.part(part) + right.part(part),
-        made=None,
-    )
+    groups = {**left.groups, **right.groups}
+    for k in left.groups.keys() & right.groups.keys():
+        # The same error terms on two branches: the norm of the sum is known to neither.
+        groups[k] = Group(None, left.groups[k].rival)
+    return Projected(left.centre + right.centre, groups, left.trail.joined(right.trail))
 
 
 RULES: dict[type[nn.Module], Callable[..., Projected]] = {

@@ -13,7 +13,7 @@ numbers. Where only W is trained the gradient skips every neuron that the loss d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -24,10 +24,7 @@ from torch.nn import functional as F
 
 from maar.bounds.affine import Conv
 from maar.bounds.bound import Pair
-
-Map = Callable[[Tensor], Tensor]
-Matrix = Conv | Tensor
-"""A convolution, or a Linear layer's weight."""
+from maar.bounds.projections import Map, Matrix
 
 # Rows of a block: so few that a block's products stay in the cache.
 ROWS = 1280

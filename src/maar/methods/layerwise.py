@@ -193,7 +193,9 @@ class Layerwise(Method):
         One walk through the layers finds them all.
         """
         stage, relus = _stage_of(batch), relu_indices(batch.net)
-        cauchy = Cauchy(self.projections, generator=batch.generator, skip_stable=True)
+        cauchy = Cauchy(
+            self.projections, generator=batch.generator, skip_stable=True, per_group=False
+        )
         next_pair = None
         if following and batch.at.get("stability", 0.0) and not stage.is_last:
             part = max(1, round(self.stability_images * len(batch.x)))
