@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,11 +15,13 @@ from maar.cli.subject import PerChannel, Subject, subject
 from maar.errors import UsageError, unknown
 
 if TYPE_CHECKING:
+    from maar.certify.workers import Team
     from maar.data import DataSet
 
 OF_RUN = "(default: that of the run)"
 ALL = "(default: all)"
 PER_CORE = "(default: one per core, fewer for few images)"
+NOT_RAY = "(default: processes here)"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ class Asked:
     """For ONNX files that take the normalised image: the deviation of each channel."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=PER_CORE)] = None
     """Processes, one thread each."""
+    ray: Annotated[
+        str | None, tyro.conf.arg(metavar="auto|ADDRESS", help_behavior_hint=NOT_RAY)
+    ] = None
+    """Workers on a Ray cluster: auto is the running one, or else a new one on this machine;
+    HOST:PORT or ray://HOST:PORT is one that is elsewhere."""
 
 
 def read(args: Asked, eps: str | None) -> Subject:
@@ -70,9 +78,20 @@ def read(args: Asked, eps: str | None) -> Subject:
         raise UsageError("--preset and --verifiers exclude each other: give one of them")
     if args.preset is not None and args.preset not in PRESETS:
         raise unknown("preset", args.preset, PRESETS)
-    if args.workers != 1:
+    if args.workers != 1 and args.ray is None:
         warm_up()  # torch is imported there while it is imported here
     return subject(args.network, args.data, eps, weights=args.weights, mean=args.mean, std=args.std)
+
+
+def team(args: Asked) -> AbstractContextManager[Team]:
+    """Who does the work; of a Ray cluster, only what was started for it ends with the block."""
+    if args.ray is not None:
+        from maar.certify.ray_workers import cluster
+
+        return cluster(args.ray)
+    from maar.certify.workers import LOCAL
+
+    return nullcontext(LOCAL)
 
 
 def load_data(args: Asked, subject: Subject) -> DataSet:
