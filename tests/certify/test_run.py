@@ -222,7 +222,7 @@ def test_few_images_are_not_worth_many_processes():
 def test_validation_images_are_another_subject(trained, mnist_mini):
     data = load("mnist_mini", valid=50)
     plan = make_plan(trained, data, 0.04, limit=3, split="valid")
-    assert plan.tally().of == 50
+    assert plan.facts["images"] == 50
     assert plan.key != make_plan(trained, data, 0.04, limit=3).key
     other = make_plan(trained, load("mnist_mini", valid=60), 0.04, limit=3, split="valid")
     assert plan.key != other.key

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -27,69 +28,92 @@ SPLITS = {"test": "test", "valid": "validation"}
 NAMES = {verdict: "open" if verdict == "unknown" else verdict for verdict in VERDICTS}
 
 
-class Display:
+C = TypeVar("C", bound="Count")
+
+
+class Count(Protocol):
+    """How far the work is."""
+
+    images: int
+    of: int
+
+    @property
+    def done(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class View(Generic[C]):
+    """What there is to see of a count, and of what it is about."""
+
+    subject: Callable[[Plan], str]
+    result: Callable[[C], RenderableType]
+    """The table, while it moves and at the end."""
+    counts: Callable[[C], str]
+    """In one line."""
+
+
+class Display(Generic[C]):
     """Shows nothing, for library use. Called in the order in which the methods stand."""
 
-    def begin(self, plan: Plan, tally: Tally, workers: int, again: int) -> None:
+    def begin(self, plan: Plan, tally: C, workers: int, again: int) -> None:
         """Work begins; what `tally` counts is from before, `again` images are tried once more."""
 
-    def add(self, record: Record, tally: Tally) -> None:
+    def add(self, record: Record, tally: C) -> None:
         """An image has its verdict."""
 
-    def end(self, tally: Tally) -> None:
+    def end(self, tally: C) -> None:
         """Work has ended: all done, interrupted, or failed."""
 
 
-def make_display() -> Display:
+def make_display(view: View[C]) -> Display[C]:
     """The live table if stdout is a terminal, else plain lines."""
     console = Console()
-    return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
+    return LiveDisplay(console, view) if console.is_terminal else PlainDisplay(console, view)
 
 
-class PlainDisplay(Display):
+class PlainDisplay(Display[C]):
     """A line every ten seconds, and the table at the end."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, view: View[C]) -> None:
+        self.console, self.view = console, view
 
-    def begin(self, plan: Plan, tally: Tally, workers: int, again: int) -> None:
+    def begin(self, plan: Plan, tally: C, workers: int, again: int) -> None:
         self.pace, self.said = Pace(), time.monotonic()
-        what, details = headline(plan, tally, workers, again)
-        print(f"{what} ({details})", flush=True)
+        details = describe(plan, tally, workers, again)
+        print(f"{self.view.subject(plan)} ({details})", flush=True)
 
-    def add(self, record: Record, tally: Tally) -> None:
+    def add(self, record: Record, tally: C) -> None:
         self.pace.add(tally)
         if time.monotonic() - self.said >= EVERY:
             self.said = time.monotonic()
             done = f"{tally.done}/{tally.images}"
-            print(f"{done}: {counts(tally)}; {self.pace.text(tally)}", flush=True)
+            print(f"{done}: {self.view.counts(tally)}; {self.pace.text(tally)}", flush=True)
 
-    def end(self, tally: Tally) -> None:
-        self.console.print(result(tally))
+    def end(self, tally: C) -> None:
+        self.console.print(self.view.result(tally))
 
 
-class LiveDisplay(Display):
+class LiveDisplay(Display[C]):
     """The table, moving, with a bar below it; at the end the table stays."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, view: View[C]) -> None:
+        self.console, self.view = console, view
 
-    def begin(self, plan: Plan, tally: Tally, workers: int, again: int) -> None:
+    def begin(self, plan: Plan, tally: C, workers: int, again: int) -> None:
         self.pace, self.tally = Pace(), tally
-        what, details = headline(plan, tally, workers, again)
-        self.console.print(Text(what, "bold cyan"))
-        self.console.print(Text(details, "dim"))
+        self.console.print(Text(self.view.subject(plan), "bold cyan"))
+        self.console.print(Text(describe(plan, tally, workers, again), "dim"))
         self.live = Live(
             console=self.console, get_renderable=self._moving, refresh_per_second=4, transient=True
         )
         self.live.start()
 
-    def add(self, record: Record, tally: Tally) -> None:
+    def add(self, record: Record, tally: C) -> None:
         self.pace.add(tally)
 
-    def end(self, tally: Tally) -> None:
+    def end(self, tally: C) -> None:
         self.live.stop()
-        self.console.print(result(tally))
+        self.console.print(self.view.result(tally))
 
     def _moving(self) -> RenderableType:
         bar = Table.grid(padding=(0, 2), expand=True)
@@ -100,7 +124,7 @@ class LiveDisplay(Display):
             ProgressBar(self.tally.images, self.tally.done, complete_style="cyan"),
             Text(self.pace.text(self.tally), "dim"),
         )
-        return Group(result(self.tally), bar)
+        return Group(self.view.result(self.tally), bar)
 
 
 class Pace:
@@ -112,11 +136,11 @@ class Pace:
     def __init__(self) -> None:
         self.first: tuple[float, int] | None = None
 
-    def add(self, tally: Tally) -> None:
+    def add(self, tally: Count) -> None:
         """An image has its verdict."""
         self.first = self.first or (time.monotonic(), tally.done)
 
-    def text(self, tally: Tally) -> str:
+    def text(self, tally: Count) -> str:
         """`12.3 images/s  0:25 left`, as soon as something is known."""
         if self.first is None or tally.done == self.first[1]:
             return "starting" if tally.done < tally.images else ""
@@ -125,8 +149,8 @@ class Pace:
         return f"{1 / each:.3g} images/s  {clock(each * (tally.images - tally.done))} left"
 
 
-def headline(plan: Plan, tally: Tally, workers: int, again: int) -> tuple[str, str]:
-    """What is certified, and how."""
+def describe(plan: Plan, tally: Count, workers: int, again: int) -> str:
+    """How many images, and how they are worked on."""
     part = "" if tally.images == tally.of else f" of {tally.of:,}"
     details = [f"{tally.images:,}{part} {SPLITS[plan.split]} images"]
     if tally.done:
@@ -137,8 +161,14 @@ def headline(plan: Plan, tally: Tally, workers: int, again: int) -> tuple[str, s
         limit = plan.task.cascade.timeout
         details.append(f"at most {limit:g} s each" if math.isfinite(limit) else "no time limit")
         details.append(f"{workers} process{'es' * (workers != 1)}")
+    details.append(f"preset {plan.preset}" if plan.preset else "verifiers as listed")
     details.append(f"key {plan.key[:8]}")
-    return f"{plan.name or 'network'} on {plan.data.name}, eps {plan.eps}", ", ".join(details)
+    return ", ".join(details)
+
+
+def subject(plan: Plan) -> str:
+    """What is certified."""
+    return f"{plan.name or 'network'} on {plan.data.name}, eps {plan.eps}"
 
 
 def result(tally: Tally) -> RenderableType:
@@ -206,6 +236,9 @@ def interval(tally: Tally) -> list[Text]:
     low, high = (100 * end for end in tally.interval)
     what = f"95 % interval for all {tally.of:,} images, if these are typical"
     return [Text(f"{what}: {low:.1f} to {high:.1f} %")]
+
+
+CERTIFICATION = View(subject, result, counts)
 
 
 def clock(seconds: float) -> str:

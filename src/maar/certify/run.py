@@ -7,7 +7,6 @@ tally.certified, tally.certified_upper
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,15 +15,14 @@ from typing import Any
 from torch import nn
 
 import maar
-from maar.certify.cascade import Settled
 from maar.certify.display import Display
 from maar.certify.network import Network
 from maar.certify.presets import choose
-from maar.certify.record import is_settled, make_record
-from maar.certify.store import Store, Subject, header, key_of, open_store
+from maar.certify.record import make_record
+from maar.certify.store import VERDICTS, Subject, key_of
 from maar.certify.tally import Tally
-from maar.certify.verdict import Status
-from maar.certify.workers import LOCAL, Job, Task, Team
+from maar.certify.work import Kind, work
+from maar.certify.workers import LOCAL, Task, Team
 from maar.data import DataSet
 from maar.eps import Eps
 from maar.errors import UsageError
@@ -70,9 +68,12 @@ class Plan:
             "source": self.source,
         }
 
-    def tally(self) -> Tally:
-        """An empty count."""
-        return Tally(len(self.indices), self.data.size(self.split), self.task.cascade.names)
+
+def _tally(plan: Plan) -> Tally:
+    return Tally(len(plan.indices), plan.data.size(plan.split), plan.task.cascade.names)
+
+
+CERTIFICATION = Kind(VERDICTS, make_record, _tally)
 
 
 def make_plan(
@@ -127,71 +128,12 @@ def run(
     out: str | Path,
     *,
     workers: int | None = None,
-    display: Display | None = None,
+    display: Display[Tally] | None = None,
     team: Team = LOCAL,
 ) -> Tally:
-    """Settle the images that the folder has no verdict of, and take some again.
-
-    These are the ones that ended in an error, that stayed open with less time than they have now,
-    and the falsified ones whose counterexample is gone.
-
-    Returns the count over all images of the plan. An interrupt leaves everything in place, with
-    a summary that says so.
-    """
-    display = display or Display()
-    with open_store(Path(out), plan.subject, plan.facts) as store:
-        todo, tally = [], plan.tally()
-        for index in plan.indices:
-            record = store.whole(index)
-            if record is not None and is_settled(record, plan.task.cascade.timeout):
-                tally.add(record)
-            else:
-                todo.append(index)
-        if todo:
-            store.drop_summary()
-        workers = workers or team.size(len(todo))
-        again = sum(index in store.records for index in todo)
-        display.begin(plan, tally, min(workers, max(1, len(todo))), again)
-        try:
-            _settle(plan, todo, store, tally, team, workers, display)
-        finally:
-            display.end(tally)  # first: a full disk must not leave the terminal in disorder
-            store.write_summary(
-                {**header(plan.subject, plan.facts, plan.indices), **tally.summary()}
-            )
+    """Certify as planned; see `maar.certify.work.work`. Returns the count over all its images."""
+    tally, _ = work(plan, CERTIFICATION, out, workers=workers, display=display, team=team)
     return tally
-
-
-def _settle(
-    plan: Plan,
-    todo: list[int],
-    store: Store,
-    tally: Tally,
-    team: Team,
-    workers: int,
-    display: Display,
-) -> None:
-    pixels = plan.data.images(plan.split, todo).numpy() if todo else []
-    labels = plan.data.labels(plan.split, todo).tolist() if todo else []
-    jobs = [Job(*job) for job in zip(todo, pixels, labels, strict=True)]
-    with contextlib.closing(team.settle_all(plan.task, jobs, workers)) as results:
-        for job, settled in results:
-            record = make_record(job.index, job.y, settled, plan.task.cascade.timeout)
-            store.add(record, _evidence(job, settled))
-            tally.add(record)
-            display.add(record, tally)
-
-
-def _evidence(job: Job, settled: Settled) -> dict[str, Any] | None:
-    """What INDEX.npz holds of a falsified image."""
-    if settled.status is not Status.FALSIFIED:
-        return None
-    return {
-        "x_adv": settled.counterexample,
-        "x": job.x,
-        "label": job.y,
-        "target": settled.target,
-    }
 
 
 def _choose(

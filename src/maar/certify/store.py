@@ -100,7 +100,7 @@ def header(subject: Subject, facts: dict[str, Any], indices: Iterable[int]) -> d
         "data": facts["data"],
         "split": facts["split"],
         "indices": spans(indices),
-        "eps": subject["eps"],
+        **{name: value for name, value in subject.items() if isinstance(value, float)},
         "preset": facts.get("preset", ""),
         "key": key_of(subject),
         "weights": subject["weights"],

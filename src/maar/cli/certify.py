@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from maar.cli.asked import OF_RUN, Asked, folder, load_data, options, read, words
+from maar.cli.asked import OF_RUN, Asked, folder, load_data, options, read, team, words
 from maar.cli.parse import parse
 from maar.cli.subject import Subject
 from maar.eps import Eps
@@ -70,20 +70,23 @@ def main(argv: Sequence[str]) -> int:
 
     from rich.console import Console
 
-    from maar.certify.display import comparison, make_display
+    from maar.certify.display import CERTIFICATION, comparison, make_display
     from maar.certify.run import run
 
     tallies: list[Tally] = []
-    for subject, plan, out in plans:
-        try:
-            tally = run(plan, out, workers=args.workers, display=make_display())
-        except KeyboardInterrupt:
-            print(f"maar: interrupted; the same command continues {out}", file=sys.stderr)
-            return 130
-        if subject.is_own and args.split == "test":
-            _tell_the_run(folder(subject, "certify") / "summary.json", out / "summary.json")
-        print(f"verdicts in {out}")
-        tallies.append(tally)
+    with team(args) as crew:
+        for subject, plan, out in plans:
+            try:
+                tally = run(
+                    plan, out, workers=args.workers, display=make_display(CERTIFICATION), team=crew
+                )
+            except KeyboardInterrupt:
+                print(f"maar: interrupted; the same command continues {out}", file=sys.stderr)
+                return 130
+            if subject.is_own and args.split == "test":
+                _tell_the_run(folder(subject, "certify") / "summary.json", out / "summary.json")
+            print(f"verdicts in {out}")
+            tallies.append(tally)
     if len(plans) > 1:
         _require_agreement(plans)
         rows = [(plan.eps, tally) for (_, plan, _), tally in zip(plans, tallies, strict=True)]

@@ -1,0 +1,141 @@
+"""The radius of one image by bisection: a lower end that is proved, an upper end that is broken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from maar.certify.cascade import Cascade, Settled
+from maar.certify.network import Network
+from maar.certify.query import Query
+from maar.certify.verdict import Status
+from maar.certify.verifiers.pgd import Pgd
+from maar.certify.workers import Job, Prepared, Task
+
+
+@dataclass(frozen=True)
+class Question:
+    """An eps that was asked about, and the answer."""
+
+    eps: float
+    verdict: str
+    by: str | None
+    seconds: float
+
+
+@dataclass
+class Measured(Settled):
+    """How the search on one image ended.
+
+    `status`: VERIFIED if the ends are close, UNKNOWN if they are not, else MISCLASSIFIED or ERROR.
+    `by`, `target`, `margin` and `counterexample` are of the upper end.
+    """
+
+    lower: float = 0.0
+    """Every image at most this far away is proved to be classified alike."""
+    lower_by: str | None = None
+    """The verifier that proved it; None if nothing was."""
+    upper: float | None = None
+    """How far away the counterexample is; None if there is none."""
+    questions: list[Question] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class RadiusTask(Task):
+    """`eps` is the largest radius to look for, `cascade.timeout` is for each question."""
+
+    tolerance: float = 0.001
+
+    def prepared(self) -> PreparedRadius:
+        """As for certification."""
+        made = super().prepared()
+        return PreparedRadius(made.network, made.eps, made.cascade, self.tolerance)
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRadius(Prepared):
+    """A task with its network compiled."""
+
+    tolerance: float
+
+    def settle(self, job: Job) -> Measured:
+        """The radius of one image."""
+        return Search(self.network, self.cascade, job).run(self.eps, self.tolerance)
+
+
+class Search:
+    """Questions about one image, and what is known of it."""
+
+    def __init__(self, network: Network, cascade: Cascade, job: Job) -> None:
+        self.network, self.cascade, self.job = network, cascade, job
+        self.x = torch.from_numpy(job.x)[None]
+        self.found = Measured()
+
+    def run(self, largest: float, tolerance: float) -> Measured:
+        """Halve the gap until it is small, or until what is left of it is open."""
+        found = self.found
+        unproved = largest
+        while unproved - found.lower > tolerance and self._goes_on:
+            eps = (found.lower + unproved) / 2
+            answer = self._ask(eps, self.cascade)
+            if answer is not Status.VERIFIED:
+                unproved = eps if found.upper is None else min(eps, found.upper)
+        self._attack(unproved, largest, tolerance)
+        if self._goes_on:
+            end = largest if found.upper is None else found.upper
+            closed = end - found.lower <= tolerance
+            found.status = Status.VERIFIED if closed else Status.UNKNOWN
+        return found
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.found.status not in (Status.ERROR, Status.MISCLASSIFIED)
+
+    def _attack(self, floor: float, largest: float, tolerance: float) -> None:
+        """Above what is open, proofs are harder still: look only for where it is broken."""
+        attacks = tuple(v for v in self.cascade.verifiers if isinstance(v, Pgd))
+        cascade = replace(self.cascade, verifiers=attacks)
+        while attacks and self._goes_on:
+            top = largest if self.found.upper is None else self.found.upper
+            if top - floor <= tolerance:
+                break
+            eps = (floor + top) / 2
+            if self._ask(eps, cascade) is not Status.FALSIFIED:
+                floor = eps
+
+    def _ask(self, eps: float, cascade: Cascade) -> Status:
+        found = self.found
+        query = Query.of(self.network, self.x, self.job.y, eps, self.job.index)
+        settled = cascade.settle(query)
+        seconds = sum(settled.times.values())
+        found.questions.append(Question(eps, settled.status.value, settled.by, seconds))
+        for name, taken in settled.times.items():
+            found.times[name] = found.times.get(name, 0.0) + taken
+        if settled.status is Status.VERIFIED:
+            found.lower, found.lower_by = eps, settled.by
+        elif settled.status in (Status.FALSIFIED, Status.MISCLASSIFIED):
+            self._take_counterexample(settled)
+        elif settled.status is Status.ERROR:
+            found.status, found.error = Status.ERROR, f"at eps {eps:g}: {settled.error}"
+        return settled.status
+
+    def _take_counterexample(self, settled: Settled) -> None:
+        found = self.found
+        assert settled.counterexample is not None
+        far = distance(settled.counterexample, self.job.x)
+        if found.lower_by is not None and far <= found.lower:
+            why = f"proved at eps {found.lower:g} by {found.lower_by}, broken at {far:g}"
+            found.status, found.error = Status.ERROR, f"contradiction: {why} by {settled.by}"
+            return
+        if settled.status is Status.MISCLASSIFIED:
+            found.status = Status.MISCLASSIFIED
+        found.upper, found.by = far, settled.by
+        found.counterexample = settled.counterexample
+        found.target, found.margin = settled.target, settled.margin
+
+
+def distance(point: np.ndarray, x: np.ndarray) -> float:
+    """In the maximum norm; exact, as both are float32 in [0, 1]."""
+    return float(np.abs(point.astype(np.float64) - x.astype(np.float64)).max(initial=0.0))
