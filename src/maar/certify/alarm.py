@@ -6,7 +6,10 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from types import FrameType
 
+# Seconds until it rings again, if it rang at a bad moment.
+LATER = 0.1
 # More than the kernel's timer takes on some machines, and more than anybody waits for.
 LONGEST = 1e8
 
@@ -22,8 +25,11 @@ def alarm(seconds: float) -> Iterator[None]:
         yield  # only the main thread gets signals
         return
 
-    def ring(number: int, frame: object) -> None:
-        raise TimeUp
+    def ring(number: int, frame: FrameType | None) -> None:
+        if _is_importing(frame):
+            signal.setitimer(signal.ITIMER_REAL, LATER)
+        else:
+            raise TimeUp
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))  # (0 would mean never)
@@ -32,3 +38,12 @@ def alarm(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: cut short, it would stay behind half made."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

@@ -50,6 +50,8 @@ class View(Generic[C]):
     """The table, while it moves and at the end."""
     counts: Callable[[C], str]
     """In one line."""
+    each: str
+    """What the time limit is for."""
 
 
 class Display(Generic[C]):
@@ -79,7 +81,7 @@ class PlainDisplay(Display[C]):
 
     def begin(self, plan: Plan, tally: C, workers: int, again: int) -> None:
         self.pace, self.said = Pace(), time.monotonic()
-        details = describe(plan, tally, workers, again)
+        details = describe(plan, tally, workers, again, self.view.each)
         print(f"{self.view.subject(plan)} ({details})", flush=True)
 
     def add(self, record: Record, tally: C) -> None:
@@ -102,7 +104,7 @@ class LiveDisplay(Display[C]):
     def begin(self, plan: Plan, tally: C, workers: int, again: int) -> None:
         self.pace, self.tally = Pace(), tally
         self.console.print(Text(self.view.subject(plan), "bold cyan"))
-        self.console.print(Text(describe(plan, tally, workers, again), "dim"))
+        self.console.print(Text(describe(plan, tally, workers, again, self.view.each), "dim"))
         self.live = Live(
             console=self.console, get_renderable=self._moving, refresh_per_second=4, transient=True
         )
@@ -149,7 +151,7 @@ class Pace:
         return f"{1 / each:.3g} images/s  {clock(each * (tally.images - tally.done))} left"
 
 
-def describe(plan: Plan, tally: Count, workers: int, again: int) -> str:
+def describe(plan: Plan, tally: Count, workers: int, again: int, each: str) -> str:
     """How many images, and how they are worked on."""
     part = "" if tally.images == tally.of else f" of {tally.of:,}"
     details = [f"{tally.images:,}{part} {SPLITS[plan.split]} images"]
@@ -159,10 +161,9 @@ def describe(plan: Plan, tally: Count, workers: int, again: int) -> str:
         details.append(f"{again:,} taken again")
     if tally.done < tally.images:
         limit = plan.task.cascade.timeout
-        details.append(f"at most {limit:g} s each" if math.isfinite(limit) else "no time limit")
+        details.append(f"at most {limit:g} s {each}" if math.isfinite(limit) else "no time limit")
         details.append(f"{workers} process{'es' * (workers != 1)}")
     details.append(f"preset {plan.preset}" if plan.preset else "verifiers as listed")
-    details.append(f"key {plan.key[:8]}")
     return ", ".join(details)
 
 
@@ -238,7 +239,7 @@ def interval(tally: Tally) -> list[Text]:
     return [Text(f"{what}: {low:.1f} to {high:.1f} %")]
 
 
-CERTIFICATION = View(subject, result, counts)
+CERTIFICATION = View(subject, result, counts, "each")
 
 
 def clock(seconds: float) -> str:

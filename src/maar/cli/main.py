@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("maar.cli.train", "train a network from a recipe or a TOML file; resume a run"),
     "certify": ("maar.cli.certify", "prove or break each test image of a trained network"),
     "audit": ("maar.cli.audit", "check a certification again, by other code than made it"),
+    "radius": ("maar.cli.radius", "find up to which eps each test image is proved"),
     "evaluate": ("maar.cli.evaluate", "measure accuracy and latent robustness of a network"),
     "verify": ("maar.cli.verify", "decide a VNNLIB property of an ONNX network"),
     "export": ("maar.cli.export", "write a network as ONNX, and images as VNNLIB properties"),

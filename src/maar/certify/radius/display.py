@@ -54,7 +54,7 @@ def result(tally: RadiusTally) -> RenderableType:
     return Group(table, "", *lines)
 
 
-RADIUS = View(subject, result, counts)
+RADIUS = View(subject, result, counts, "a question")
 
 
 def each(records: Iterable[Record]) -> RenderableType:

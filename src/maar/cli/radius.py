@@ -1,0 +1,79 @@
+"""`maar radius RUN|FILE.onnx`: up to which eps each image is proved, from which it is broken."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from maar.cli.asked import Asked, load_data, options, read, team
+from maar.cli.parse import parse
+from maar.eps import Eps
+from maar.errors import RunError
+
+FOLDER = "(default: RUN/radius-KEY, or certs/FILE/radius-KEY)"
+FEW = 20
+"""So many images are shown one by one."""
+
+
+@dataclass(frozen=True)
+class Radius(Asked):
+    """Find the certified radius of each test image of a network by bisection.
+
+    The lower end is proved, the upper end has a counterexample. Results are appended to radii.jsonl
+    as they come; the same command again continues where it was stopped.
+    """
+
+    largest: Annotated[str, tyro.conf.arg(metavar="EPS")] = "0.5"
+    """The largest radius to look for."""
+    tolerance: Annotated[str, tyro.conf.arg(metavar="EPS")] = "0.001"
+    """How close the ends have to come."""
+    timeout: Annotated[
+        float | None, tyro.conf.arg(metavar="S", help_behavior_hint="(default: 20)")
+    ] = None
+    """Seconds for each question, of which an image has about nine. A later call with more of them
+    (or inf) takes just the images that are still open."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=FOLDER)] = None
+    """Folder for the results."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code; 1 if some image ended in an error."""
+    args = parse(Radius, "maar radius", argv)
+    tolerance = Eps(args.tolerance)
+    subject = read(args, str(Eps(args.largest)))
+
+    from rich.console import Console
+
+    from maar.certify.display import make_display
+    from maar.certify.radius.display import RADIUS, each
+    from maar.certify.radius.run import TIMEOUT, make_radius_plan, run_radius
+
+    plan = make_radius_plan(
+        subject.net,
+        load_data(args, subject),
+        subject.eps,
+        tolerance=tolerance,
+        timeout=TIMEOUT if args.timeout is None else args.timeout,
+        **options(args, subject),
+    )
+    out = args.out or subject.folder / f"radius-{plan.key[:8]}"
+    display = make_display(RADIUS)
+    try:
+        with team(args) as workers:
+            tally, records = run_radius(
+                plan, out, workers=args.workers, display=display, team=workers
+            )
+    except KeyboardInterrupt:
+        print(f"maar: interrupted; the same command continues {out}", file=sys.stderr)
+        return 130
+    if len(records) <= FEW:
+        Console().print("", each(records), "")
+    print(f"radii in {out}")
+    if failed := tally.counts["error"]:
+        raise RunError(f"{failed} of {tally.images} images failed, such as {tally.last_error}")
+    return 0
