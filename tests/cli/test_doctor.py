@@ -174,6 +174,21 @@ def test_solvers_present_and_absent(installed, monkeypatch):
     found = {"highspy": object()}
     monkeypatch.setattr(doctor.util, "find_spec", found.get)
     checks = by_name(doctor.solvers())
-    assert (checks["HiGHS"].state, checks["HiGHS"].detail) == ("ok", "highspy 1.7")
+    assert (checks["HiGHS"].state, checks["HiGHS"].detail[:11]) == ("ok", "highspy 1.7")
     assert checks["SCIP"].state == "absent"
     assert "pip install 'pyscipopt'" in checks["SCIP"].detail
+
+
+@pytest.mark.parametrize("solver", ["HiGHS", "SCIP"])
+def test_solvers_are_tried(solver, monkeypatch):
+    pytest.importorskip(doctor.SOLVERS[solver])
+    assert by_name(doctor.solvers())[solver].state == "ok"
+    monkeypatch.setattr(doctor, "_solves", lambda name: False)
+    assert by_name(doctor.solvers())[solver].state == "broken"
+
+    def refuse(name):
+        raise RuntimeError("no licence\nand more")
+
+    monkeypatch.setattr(doctor, "_solves", refuse)
+    check = by_name(doctor.solvers())[solver]
+    assert (check.state, check.detail.partition(" does ")[2]) == ("warn", "not work: no licence")

@@ -201,14 +201,48 @@ def data(verify: bool) -> list[Check]:
 
 
 def solvers() -> list[Check]:
-    """Mixed-integer solvers: none is needed by anything but the exact verifier."""
+    """Solvers of linear and mixed-integer programs, each tried on a small one."""
     checks = []
     for name, module in SOLVERS.items():
         if util.find_spec(module) is None:
             checks.append(Check("absent", name, _pip(module)))
+            continue
+        version = f"{module} {metadata.version(module)}"
+        try:
+            right = _solves(name)
+        except Exception as error:  # such as Gurobi without a licence
+            checks.append(Check("warn", name, f"{version} does not work: {_line(error)}"))
+            continue
+        if right:
+            checks.append(Check("ok", name, f"{version}, a small program solved"))
         else:
-            checks.append(Check("ok", name, f"{module} {metadata.version(module)}"))
+            checks.append(Check("broken", name, f"{version} gives a wrong answer"))
     return checks
+
+
+def _solves(name: str) -> bool:
+    """min -x - y over x + y <= 1.5 with whole x and y in [0, 1]: -1, and -1.5 without "whole"."""
+    import numpy as np
+
+    from maar.certify import solvers as known
+    from maar.certify.solvers.model import Csr, Model
+
+    ones = np.ones(2)
+    model = Model(
+        cost=-ones,
+        constant=0.0,
+        lb=0 * ones,
+        ub=ones,
+        integral=np.array([True, True]),
+        A=Csr.of(ones[None]),
+        row_lb=np.array([-np.inf]),
+        row_ub=np.array([1.5]),
+    )
+    solver = known.SOLVERS[name.lower()]()
+    return all(
+        abs(solver.solve(program, seconds=10).bound - least) < 1e-6
+        for program, least in ((model, -1.0), (model.relaxed(), -1.5))
+    )
 
 
 def extras() -> list[Check]:
