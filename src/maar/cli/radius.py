@@ -35,8 +35,8 @@ class Radius(Asked):
     timeout: Annotated[
         float | None, tyro.conf.arg(metavar="S", help_behavior_hint="(default: 20)")
     ] = None
-    """Seconds for each question, of which an image has about nine. A later call with more of them
-    (or inf) takes just the images that are still open."""
+    """Seconds for each question, of which an image has about fifteen, most of them easy. A later
+    call with more of them (or inf) takes just the images that are still open."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=FOLDER)] = None
     """Folder for the results."""
 

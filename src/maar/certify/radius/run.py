@@ -27,7 +27,7 @@ LARGEST = 0.5
 """From here on all balls hold the grey image: nearly every network is broken."""
 TOLERANCE = 0.001
 TIMEOUT = 20.0
-"""Seconds for a question; there are about nine of them, of which two or three are hard."""
+"""Seconds for a question; of the fifteen about an image, two or three are hard."""
 
 
 def make_radius_plan(

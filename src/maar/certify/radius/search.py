@@ -11,8 +11,12 @@ from maar.certify.cascade import Cascade, Settled
 from maar.certify.network import Network
 from maar.certify.query import Query
 from maar.certify.verdict import Status
+from maar.certify.verifiers.misclassified import Misclassified
 from maar.certify.verifiers.pgd import Pgd
 from maar.certify.workers import Job, Prepared, Task
+
+# What can break an image but not prove it.
+ATTACKS = (Misclassified, Pgd)
 
 
 @dataclass(frozen=True)
@@ -66,44 +70,56 @@ class PreparedRadius(Prepared):
 
 
 class Search:
-    """Questions about one image, and what is known of it."""
+    """Questions about one image, and what is known of it.
+
+    First the attacks alone, which are cheap where they find something; then proofs below what they
+    broke, where attacks would be in vain.
+    """
 
     def __init__(self, network: Network, cascade: Cascade, job: Job) -> None:
-        self.network, self.cascade, self.job = network, cascade, job
+        self.network, self.job = network, job
         self.x = torch.from_numpy(job.x)[None]
         self.found = Measured()
+        attacks, proofs = [], []
+        for verifier in cascade.verifiers:
+            (attacks if isinstance(verifier, ATTACKS) else proofs).append(verifier)
+        self.attacks = replace(cascade, verifiers=tuple(attacks))
+        self.proofs = replace(cascade, verifiers=tuple(proofs))
 
     def run(self, largest: float, tolerance: float) -> Measured:
         """Halve the gap until it is small, or until what is left of it is open."""
         found = self.found
-        unproved = largest
-        while unproved - found.lower > tolerance and self._goes_on:
-            eps = (found.lower + unproved) / 2
-            answer = self._ask(eps, self.cascade)
-            if answer is not Status.VERIFIED:
-                unproved = eps if found.upper is None else min(eps, found.upper)
-        self._attack(unproved, largest, tolerance)
+        self._attack(largest, tolerance)
+        top = largest if found.upper is None else found.upper
+        self._prove(top, tolerance)
         if self._goes_on:
-            end = largest if found.upper is None else found.upper
-            closed = end - found.lower <= tolerance
-            found.status = Status.VERIFIED if closed else Status.UNKNOWN
+            top = largest if found.upper is None else found.upper
+            found.status = Status.VERIFIED if top - found.lower <= tolerance else Status.UNKNOWN
         return found
 
     @property
     def _goes_on(self) -> bool:
         return self.found.status not in (Status.ERROR, Status.MISCLASSIFIED)
 
-    def _attack(self, floor: float, largest: float, tolerance: float) -> None:
-        """Above what is open, proofs are harder still: look only for where it is broken."""
-        attacks = tuple(v for v in self.cascade.verifiers if isinstance(v, Pgd))
-        cascade = replace(self.cascade, verifiers=attacks)
-        while attacks and self._goes_on:
-            top = largest if self.found.upper is None else self.found.upper
-            if top - floor <= tolerance:
-                break
+    def _attack(self, top: float, tolerance: float) -> None:
+        """Look for the least eps at which the attacks break the image."""
+        floor = 0.0
+        while top - floor > tolerance and self.attacks.verifiers and self._goes_on:
             eps = (floor + top) / 2
-            if self._ask(eps, cascade) is not Status.FALSIFIED:
+            if self._ask(eps, self.attacks) is Status.FALSIFIED:
+                assert self.found.upper is not None
+                top = self.found.upper
+            else:
                 floor = eps
+
+    def _prove(self, top: float, tolerance: float) -> None:
+        """Look for the largest eps below `top` at which the image is proved."""
+        found = self.found
+        while top - found.lower > tolerance and self.proofs.verifiers and self._goes_on:
+            eps = (found.lower + top) / 2
+            if self._ask(eps, self.proofs) is not Status.VERIFIED:
+                # (a proof that fails may have found a counterexample that is nearer still)
+                top = eps if found.upper is None else min(eps, found.upper)
 
     def _ask(self, eps: float, cascade: Cascade) -> Status:
         found = self.found
