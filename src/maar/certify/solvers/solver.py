@@ -10,16 +10,19 @@ from __future__ import annotations
 import enum
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from maar.certify.solvers.dual import safe_bound
 from maar.certify.solvers.model import Model
+from maar.certify.solvers.scaling import scaled
 
 # What solvers are asked for, in rows and in reduced costs. Their own defaults are 1e-6 to 1e-7.
 TOLERANCE = 1e-9
+# A cost this much larger than what can change in it is lost on a solver (for SCIP, 1e20 is inf).
+HUGE = 1e10
 
 
 class Status(str, enum.Enum):
@@ -79,12 +82,25 @@ class Solver(ABC):
             raw = self.linear(model, seconds)
             bound = -math.inf if raw.dual is None else safe_bound(model, raw.dual)
         else:
-            lost = tolerated(model)
-            raw = self.integer(model, seconds, stop_above + lost, stop_below)
-            bound = raw.bound - lost
+            raw, bound = self._scaled(model, seconds, stop_above, stop_below)
         if raw.status is Status.FAILED or not math.isfinite(bound):
             bound = -math.inf
         return Answer(bound, raw.objective, raw.point, raw.status)
+
+    def _scaled(
+        self, model: Model, seconds: float, stop_above: float, stop_below: float
+    ) -> tuple[Raw, float]:
+        """The answer to a mixed-integer model, and its bound less what tolerances can make."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            ours = scaled(model)
+        if not ours.model.is_finite or abs(ours.model.constant) > HUGE:
+            return Raw(Status.FAILED), -math.inf
+        lost = tolerated(ours.model)
+        stops = stop_above / ours.unit + lost, stop_below / ours.unit
+        raw = self.integer(ours.model, seconds, *stops)
+        bound = ours.unit * (raw.bound - lost)
+        objective, point = ours.unit * raw.objective, ours.point(raw.point)
+        return replace(raw, objective=objective, point=point), bound
 
     @abstractmethod
     def linear(self, model: Model, seconds: float) -> Raw:
@@ -99,7 +115,8 @@ def tolerated(model: Model) -> float:
     """The most by which a MILP's bound can be too high within the solver's tolerances.
 
     A node's bound is a dual vector's, whose reduced costs may have the wrong sign by TOLERANCE:
-    each column then adds TOLERANCE times its width. The rest is for the rounding of the sums.
+    each column then adds TOLERANCE times its width. The rest is for the rounding of the sums. This
+    is true of a model in the right units only (`scaling.py`).
     """
     size = np.abs(model.cost) @ np.maximum(np.abs(model.lb), np.abs(model.ub))
     return float(TOLERANCE * ((model.ub - model.lb).sum() + size + abs(model.constant)))
