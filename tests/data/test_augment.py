@@ -3,19 +3,21 @@
 import pytest
 import torch
 
-from maar.data.augment import AUGMENTS, crop_flip
+from maar.data.augment import AUGMENTS, crop_flip, shift
 
 
-def by_loop(x, generator):
+def by_loop(x, generator, padding=4, flips=True):
     """The same random numbers, one image after the other."""
     n, channels, height, width = x.shape
+    shifts = 2 * padding + 1
     down, right, mirror = (
-        torch.randint(high, (n,), generator=generator).tolist() for high in (9, 9, 2)
+        torch.randint(high, (n,), generator=generator).tolist()
+        for high in (shifts, shifts, 2 if flips else 1)
     )
     out = torch.empty_like(x)
     for i in range(n):
-        large = torch.zeros(channels, height + 8, width + 8, dtype=x.dtype)
-        large[:, 4:-4, 4:-4] = x[i]
+        large = torch.zeros(channels, height + shifts - 1, width + shifts - 1, dtype=x.dtype)
+        large[:, padding:-padding, padding:-padding] = x[i]
         part = large[:, down[i] : down[i] + height, right[i] : right[i] + width]
         out[i] = part.flip(-1) if mirror[i] else part
     return out
@@ -27,10 +29,11 @@ def seeded(seed=0):
 
 @pytest.mark.parametrize("shape", [(64, 3, 32, 32), (7, 1, 28, 20), (1, 3, 5, 5)])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_crop_flip_is_the_loop(shape, dtype):
+def test_both_are_the_loop(shape, dtype):
     x = torch.randint(1, 256, shape, generator=seeded(1)).to(dtype)
     before = x.clone()
     assert torch.equal(crop_flip(x, seeded()), by_loop(x, seeded()))
+    assert torch.equal(shift(x, seeded()), by_loop(x, seeded(), padding=2, flips=False))
     assert torch.equal(x, before)
 
 

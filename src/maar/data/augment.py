@@ -19,20 +19,29 @@ def none(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return x
 
 
+def shift(x: torch.Tensor, generator: torch.Generator, padding: int = 2) -> torch.Tensor:
+    """Shift by up to `padding` pixels over a black border."""
+    down, right = (_draw(2 * padding + 1, len(x), generator, x.device) for _ in range(2))
+    return _moved(x, down, right, padding)
+
+
 def crop_flip(x: torch.Tensor, generator: torch.Generator, padding: int = 4) -> torch.Tensor:
     """Shift by up to `padding` pixels over a black border, and mirror every second image."""
-    n, _, height, width = x.shape
-
-    def draw(high: int) -> torch.Tensor:
-        # On the generator's own device, so that a CPU generator serves images on a GPU.
-        drawn = torch.randint(high, (n,), generator=generator, device=generator.device)
-        return drawn.to(x.device)
-
-    down, right, mirror = draw(2 * padding + 1), draw(2 * padding + 1), draw(2)
-    # All windows of the padded image as a view; indexing copies one of them for each image.
-    windows = pad(x, (padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)
-    moved = windows[torch.arange(n, device=x.device), :, down, right]
+    ranges = (2 * padding + 1, 2 * padding + 1, 2)
+    down, right, mirror = (_draw(high, len(x), generator, x.device) for high in ranges)
+    moved = _moved(x, down, right, padding)
     return torch.where(mirror.bool()[:, None, None, None], moved.flip(-1), moved)
 
 
-AUGMENTS: dict[str, Augment] = {"none": none, "crop_flip": crop_flip}
+def _draw(high: int, n: int, generator: torch.Generator, device: torch.device) -> torch.Tensor:
+    # On the generator's own device, so that a CPU generator serves images on a GPU.
+    return torch.randint(high, (n,), generator=generator, device=generator.device).to(device)
+
+
+def _moved(x: torch.Tensor, down: torch.Tensor, right: torch.Tensor, padding: int) -> torch.Tensor:
+    # All windows of the padded image as a view; indexing copies one of them for each image.
+    windows = pad(x, (padding,) * 4).unfold(2, x.shape[2], 1).unfold(3, x.shape[3], 1)
+    return windows[torch.arange(len(x), device=x.device), :, down, right]
+
+
+AUGMENTS: dict[str, Augment] = {"none": none, "shift": shift, "crop_flip": crop_flip}
