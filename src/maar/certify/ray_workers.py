@@ -29,7 +29,7 @@ import torch
 import maar
 from maar.certify.cascade import Settled
 from maar.certify.verdict import Status
-from maar.certify.workers import Job, Results, Task, Team, cores
+from maar.certify.workers import Job, Results, Task, Team, cores, hardest_first
 from maar.errors import RunError, UsageError
 from maar.process import prepare
 
@@ -187,9 +187,9 @@ def _settle_all(task: Task, jobs: Sequence[Job], workers: int) -> Results:
     """Each job with its verdict, in the order in which they are done. Closing it ends the work."""
     if not jobs:
         return
-    crew = _Crew(task)
+    crew, workers = _Crew(task), min(workers, len(jobs))
     try:
-        yield from crew.settle(jobs, min(workers, len(jobs)))
+        yield from crew.settle(hardest_first(task, jobs, workers), workers)
     finally:
         crew.stop()
 

@@ -29,6 +29,8 @@ from maar.process import prepare
 
 # A worker's start costs about as much as so many easy images.
 WORTH_A_WORKER = 20
+# So many of the last images per worker are put in order.
+LAST = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +112,25 @@ def settle_all(task: Task, jobs: Sequence[Job], workers: int) -> Results:
 LOCAL = Team(default_workers, settle_all)
 
 
+@torch.no_grad()
+def hardest_first(task: Task, jobs: Sequence[Job], workers: int) -> list[Job]:
+    """The jobs, the last of them in order of z_y - max z_k, which is small where proofs take long.
+
+    A hard image begun last would keep all but one worker waiting: with 8 workers on the first 1,000
+    images of the COLT network, for a quarter of the time. Only the last, as the time left is
+    told by the images before.
+    """
+
+    def margin(job: Job) -> float:
+        z = task.net(torch.from_numpy(job.x)[None])[0]
+        others = torch.cat([z[: job.y], z[job.y + 1 :]])
+        return float(z[job.y] - others.max())
+
+    cut = max(0, len(jobs) - LAST * workers)
+    with one_thread():
+        return [*jobs[:cut], *sorted(jobs[cut:], key=margin)]
+
+
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """torch on one thread, as in a worker: the same sums, the same verdicts."""
@@ -125,11 +146,11 @@ def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Results:
     # As bytes, and images as numpy arrays: torch would put tensors into shared memory, which is
     # small in containers and costs a file descriptor each.
     payload = pickle.dumps(task)
-    waiting = deque(jobs)
     crew: list[_Worker] = []
     try:
         for _ in range(workers):
             crew.append(_Worker(payload))
+        waiting = deque(hardest_first(task, jobs, workers))  # while they prepare themselves
         while crew:
             heard = wait([worker.pipe for worker in crew])
             for worker in [worker for worker in crew if worker.pipe in heard]:

@@ -1,0 +1,61 @@
+"""Worker processes: how they start, and in which order they are given work."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from maar.certify import CASCADE
+from maar.certify.cascade import Cascade
+from maar.certify.fork_server import context, start
+from maar.certify.workers import LAST, Job, Task, hardest_first
+
+
+def report(pipe):
+    """What a worker finds itself in."""
+    import signal
+
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    pipe.send((ignored, os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()))
+
+
+def test_a_process_has_one_thread_and_ignores_ctrl_c(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    here, there = context().Pipe()
+    process = context().Process(target=report, args=(there,))
+    start(process)
+    assert here.recv() == (True, "1", 1)
+    process.join()
+    assert process.exitcode == 0
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is a fork server on Linux only")
+def test_the_fork_server_has_torch_and_a_single_thread():
+    code = """
+import os, sys
+from multiprocessing import forkserver
+from maar.certify.fork_server import warm_up, context, start
+if __name__ == "__main__":
+    warm_up()
+    assert "torch" not in sys.modules
+    first = context().Process(target=len, args=("",))
+    start(first)  # returns when the server has imported what it has to
+    server = forkserver._forkserver._forkserver_pid
+    assert len(os.listdir(f"/proc/{server}/task")) == 1
+    assert "libtorch_cpu" in open(f"/proc/{server}/maps").read()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_last_images_come_hardest_first(two_pixels):
+    gaps = np.random.default_rng(0).permutation(3 * LAST) / (3 * LAST)
+    jobs = [Job(k, np.array([[[gap, 0.0]]], np.float32), 0) for k, gap in enumerate(gaps)]
+    task = Task(two_pixels, (1, 1, 2), 0.1, Cascade.named(CASCADE))
+    order = [job.index for job in hardest_first(task, jobs, 2)]
+    assert order[:LAST] == list(range(LAST))
+    assert order[LAST:] == sorted(range(LAST, 3 * LAST), key=lambda k: gaps[k])
+    assert sorted(job.index for job in hardest_first(task, jobs, 9)) == list(range(3 * LAST))
