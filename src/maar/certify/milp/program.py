@@ -15,11 +15,12 @@ from maar.bounds.bound import Problem
 from maar.bounds.reduced import Affine, Reduced, TooLarge, reduce
 from maar.certify.crown import Found, Reduction, crown, reduced
 from maar.certify.lookout import Lookout
-from maar.certify.milp.encoding import Encoder
+from maar.certify.milp.encoding import Encoded, Encoder
 from maar.certify.milp.refine import refine
 from maar.certify.query import Query
-from maar.certify.solvers import SOLVERS
-from maar.certify.solvers.solver import Solver, Status
+from maar.certify.solvers import DEFAULT, DEFAULT_LP, SOLVERS
+from maar.certify.solvers.model import Model
+from maar.certify.solvers.solver import Answer, Solver, Status
 from maar.certify.verdict import UNKNOWN, Verdict, proves
 from maar.certify.verdict import Status as Outcome
 from maar.errors import UsageError, unknown
@@ -36,19 +37,24 @@ Refinement = Literal["none", "lp", "milp"]
 class Program(ABC):
     """Subclasses say which ReLUs are exact.
 
-    `solver`: of `SOLVERS`. `refinement`: first refine the bounds on the second ReLU's input, neuron
-    by neuron (docs/solvers.md). `seconds`: for all classes of an image together; the query's
-    deadline may leave less.
+    `solver`, of `SOLVERS`: for programs with exact ReLUs; `lp_solver`: for those without, and for
+    every program's relaxation, which is looked at first. `refinement`: before that, refine the
+    bounds on the second ReLU's input, neuron by neuron (docs/solvers.md). `seconds`: for all
+    classes of an image together; the query's deadline may leave less.
     """
 
     name: ClassVar[str]
-    solver: str = "scip"
+    complete: ClassVar[bool] = False
+    """Whether a point below zero must be a counterexample."""
+    solver: str = DEFAULT
+    lp_solver: str = DEFAULT_LP
     refinement: Refinement = "none"
     seconds: float = field(default=math.inf, repr=False)
 
     def __post_init__(self) -> None:
-        if self.solver not in SOLVERS:
-            raise unknown("solver", self.solver, SOLVERS)
+        for name in (self.solver, self.lp_solver):
+            if name not in SOLVERS:
+                raise unknown("solver", name, SOLVERS)
         if self.refinement not in ("none", "lp", "milp"):
             raise unknown("refinement", self.refinement, ("none", "lp", "milp"))
         if not self.seconds > 0:
@@ -66,8 +72,7 @@ class Program(ABC):
             found = reduced(query, PRECISION, crown(query, PRECISION))
         except TooLarge:
             return UNKNOWN
-        solver = SOLVERS[self.solver]()
-        found = self._refined(query, found, solver, end)
+        found = self._refined(query, found, end)
         assert found.reduction is not None
         network, rows = found.reduction.network, found.reduction.rows
         lb = dict(zip(query.targets, found.lb.tolist(), strict=True))
@@ -77,46 +82,50 @@ class Program(ABC):
             target, row = query.targets[n], rows[torch.tensor([n])]
             if proves(lb[target]):
                 continue
-            lb[target] = max(lb[target], self._prove(solver, encoder, network, row, lookout, end))
+            lb[target] = max(lb[target], self._prove(encoder, network, row, lookout, end))
             if lookout.point is not None:
                 return Verdict(Outcome.FALSIFIED, counterexample=lookout.point)
         return Verdict.bounded(lb)
 
     def _prove(
-        self,
-        solver: Solver,
-        encoder: Encoder,
-        network: Reduced,
-        row: Affine,
-        lookout: Lookout,
-        end: float,
+        self, encoder: Encoder, network: Reduced, row: Affine, lookout: Lookout, end: float
     ) -> float:
         """A lower bound of the row; the lookout sees the solver's points."""
-        exact = self.exact(network, row)
-        encoded = encoder.lowest(row, exact)
-        bound = -math.inf
+        encoded = encoder.lowest(row, self.exact(network, row))
+        answer = self._solve(encoded.model.relaxed(), end)
+        bound = answer.bound
+        self._look(lookout, network, encoded, answer)
+        # Once below zero will do, unless the point turns out to be none: then the lowest of all.
         for below in (BELOW, -math.inf):
-            left = end - time.monotonic()
-            answer = solver.solve(encoded.model, left, stop_above=0.0, stop_below=below)
+            if proves(bound) or lookout.point is not None or encoded.model.is_lp:
+                break
+            answer = self._solve(encoded.model, end, below)
             bound = max(bound, answer.bound)
-            if answer.point is not None and answer.objective <= 0:
-                lookout.climb(encoded.image(network, answer.point))
-            # Where ReLUs are relaxed, a point below zero says that there is nothing to prove.
-            is_whole = bool(exact.all())
-            if lookout.point is not None or answer.status is not Status.BROKEN or not is_whole:
+            self._look(lookout, network, encoded, answer)
+            if answer.status is not Status.BROKEN or not self.complete:
                 break
         return bound
 
-    def _refined(self, query: Query, found: Found, solver: Solver, end: float) -> Found:
+    def _solve(self, model: Model, end: float, below: float = -math.inf) -> Answer:
+        solver: Solver = SOLVERS[self.lp_solver if model.is_lp else self.solver]()
+        return solver.solve(model, end - time.monotonic(), stop_above=0.0, stop_below=below)
+
+    def _look(self, lookout: Lookout, network: Reduced, encoded: Encoded, answer: Answer) -> None:
+        """Is the solver's point a counterexample, or near one?"""
+        if answer.point is not None and answer.objective <= 0:
+            lookout.climb(encoded.image(network, answer.point))
+
+    def _refined(self, query: Query, found: Found, end: float) -> Found:
         """With the second ReLU's bounds refined; kept for later verifiers of this kind."""
         if self.refinement == "none":
             return found
-        key = ("refined", self.solver, self.refinement)
+        name = self.solver if self.refinement == "milp" else self.lp_solver
+        key = ("refined", name, self.refinement)
         if key not in query.memory:
             assert found.reduction is not None
             known = refine(
                 found.reduction.network,
-                solver,
+                SOLVERS[name](),
                 exact=self.refinement == "milp",
                 seconds=end - time.monotonic(),
             )

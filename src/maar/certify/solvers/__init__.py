@@ -19,3 +19,6 @@ SOLVERS = Registry(
         "gurobi": "maar.certify.solvers.gurobi:Gurobi",
     },
 )
+
+# Measured by benchmarks/solvers.py; docs/solvers.md has the table.
+DEFAULT, DEFAULT_LP = "scip", "highs"

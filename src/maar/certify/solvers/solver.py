@@ -78,6 +78,8 @@ class Solver(ABC):
             return Answer(-math.inf, math.inf, None, Status.TIMEOUT)
         if not model.is_finite:  # of a network that overflowed
             return Answer(-math.inf, math.inf, None, Status.FAILED)
+        if not len(model.cost):  # a constant, which HiGHS has no word for
+            return Answer(model.constant, model.constant, np.zeros(0), Status.OPTIMAL)
         if model.is_lp:
             raw = self.linear(model, seconds)
             bound = -math.inf if raw.dual is None else safe_bound(model, raw.dual)

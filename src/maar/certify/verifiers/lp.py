@@ -17,7 +17,6 @@ class Lp(Program):
     """Every ReLU relaxed, the bounds on their inputs as they are (CROWN's)."""
 
     name: ClassVar[str] = "lp"
-    solver: str = "highs"
 
     def exact(self, network: Reduced, row: Affine) -> Tensor:
         return choose.none(network)

@@ -17,6 +17,7 @@ class Milp(Program):
     """The network itself, as far as its rows are exact."""
 
     name: ClassVar[str] = "milp"
+    complete: ClassVar[bool] = True
 
     def exact(self, network: Reduced, row: Affine) -> Tensor:
         return choose.all_(network)

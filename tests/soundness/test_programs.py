@@ -1,0 +1,177 @@
+"""Programs of tiny networks against the truth: all ReLU patterns, an LP each.
+
+In both directions: no bound is above the true minimum, and with every ReLU exact it is found.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+
+import pytest
+import torch
+from random_nets import make_case
+from test_exact import true_minima
+from torch import nn
+
+from maar.bounds.bound import Problem, margins
+from maar.bounds.graph import compile_network
+from maar.bounds.reduced import reduce
+from maar.certify import VERIFIERS
+from maar.certify.cascade import Cascade
+from maar.certify.milp import choose
+from maar.certify.milp.encoding import Encoder
+from maar.certify.milp.refine import refine
+from maar.certify.network import Network
+from maar.certify.query import Query
+from maar.certify.solvers import SOLVERS
+from maar.certify.verdict import Status
+
+FREE = ("highs", "scip")
+PROGRAMS = ("lp", "milp_last", "milp_conv", "milp")
+
+
+def fully_connected() -> tuple[nn.Sequential, tuple[int, ...]]:
+    layers = (nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    return nn.Sequential(nn.Flatten(), *layers), (1, 1, 3)
+
+
+def convolutional() -> tuple[nn.Sequential, tuple[int, ...]]:
+    layers = (nn.Conv2d(1, 2, 2), nn.ReLU(), nn.Conv2d(2, 2, (1, 2)), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(*layers, nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3)), (1, 2, 3)
+
+
+NETS = {
+    "fully connected": (fully_connected, 0.4),
+    "fully connected, wide": (fully_connected, 3.0),
+    "convolutional": (convolutional, 0.5),
+}
+SEEDS = range(3)
+
+
+@functools.cache
+def setting(name: str, seed: int):
+    """The reduced network, the rows, CROWN's bounds and the true minima."""
+    make, radius = NETS[name]
+    net, shape = make()
+    case = make_case(net, shape, (radius,), seed)
+    exact = case.net_in(torch.float64)
+    C = margins(case.y, case.classes, torch.float64)
+    graph = compile_network(exact, shape, torch.float64)
+    network, rows = reduce(Problem(graph, case.box(torch.float64), C))
+    truth = true_minima(exact, case.lb[0].double(), case.ub[0].double(), C[0])
+    return case, network, rows, network.lower(rows), torch.from_numpy(truth)
+
+
+@pytest.mark.parametrize("solver", FREE)
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_from_crown_to_the_truth(name, seed, solver):
+    _, network, rows, crown, truth = setting(name, seed)
+    encoder, solve = Encoder(network), SOLVERS[solver]().solve
+    for j in range(len(rows)):
+        row = rows[torch.tensor([j])]
+        least = float(truth[j])
+        near = 1e-5 * (1 + abs(least))
+        lp, last, conv, whole = (
+            solve(encoder.lowest(row, exact).model, 30.0)
+            for exact in (
+                choose.none(network),
+                choose.last(network),
+                choose.last(network) | choose.last_convolution(network, row, 2),
+                choose.all_(network),
+            )
+        )
+        # (what is true, and a program that says no more than it must)
+        assert crown[j] - near < lp.bound <= last.bound + near
+        assert last.bound <= conv.bound + near
+        assert conv.bound <= whole.bound + near
+        assert least - near < whole.bound <= least + 1e-9
+        assert max(lp.bound, last.bound, conv.bound) <= least + 1e-9
+        assert whole.objective == pytest.approx(least, abs=near)
+
+
+def test_the_networks_are_worth_it():
+    """Some LPs are not the truth, some are better than CROWN, and last layers matter."""
+    looser = better = last_better = 0
+    for name in NETS:
+        for seed in SEEDS:
+            _, network, rows, crown, truth = setting(name, seed)
+            for j in range(len(rows)):
+                encoder, row = Encoder(network), rows[torch.tensor([j])]
+                solve = SOLVERS["highs"]().solve
+                lp = solve(encoder.lowest(row, choose.none(network)).model).bound
+                last = solve(encoder.lowest(row, choose.last(network)).model).bound
+                looser += lp < float(truth[j]) - 1e-3
+                better += lp > float(crown[j]) + 1e-3
+                last_better += last > lp + 1e-3
+    assert min(looser, better, last_better) >= 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("exact", [False, True])
+def test_refined_bounds_enclose_and_are_tight(seed, exact):
+    case, network, _, _, _ = setting("convolutional", seed)
+    before = network.boxes.pre()[1]
+    known = refine(network, SOLVERS["highs"](), exact, seconds=60.0)
+    lb, ub = known[1]
+    prefix = nn.Sequential(*copy.deepcopy(case.net)[:3], nn.Flatten()).double()
+    C = torch.eye(lb.numel(), dtype=torch.float64)
+    box = case.lb[0].double(), case.ub[0].double()
+    least = torch.from_numpy(true_minima(prefix, *box, C))
+    most = -torch.from_numpy(true_minima(prefix, *box, -C))
+    assert bool((lb.flatten() <= least + 1e-9).all())
+    assert bool((ub.flatten() >= most - 1e-9).all())
+    assert bool((lb >= before[0]).all())
+    assert bool((ub <= before[1]).all())
+    if exact:
+        # As far as the sign: a neuron that is found to be stable is left at that.
+        stable = ((lb >= 0) | (ub <= 0)).flatten()
+        torch.testing.assert_close(lb.flatten()[~stable], least[~stable], rtol=0, atol=1e-5)
+        torch.testing.assert_close(ub.flatten()[~stable], most[~stable], rtol=0, atol=1e-5)
+    assert all(known[k][0].equal(network.boxes.pre()[k][0]) for k in (0, 2))
+
+
+def question(name: str, seed: int, least: float, eps: float = 0.3):
+    """A query whose least margin is made `least`, nearly, by the last layer's bias."""
+    make, _ = NETS[name]
+    net, shape = make()
+    case = make_case(net, shape, (0.0,), seed)
+    x = case.lb.clamp(0, 1)
+    y = int(case.net(x).argmax())
+    for _ in range(2):
+        double = copy.deepcopy(case.net).double()
+        C = margins(torch.tensor([y]), 3, torch.float64)[0]
+        box = ((x.double() - eps).clamp(min=0)[0], (x.double() + eps).clamp(max=1)[0])
+        truth = float(true_minima(double, *box, C).min())
+        with torch.no_grad():
+            case.net[-1].bias[y] += least - truth
+    return Query.of(Network(case.net, shape), x, y, eps, seed)
+
+
+@pytest.mark.parametrize("refinement", ["none", "lp", "milp"])
+@pytest.mark.parametrize("name", ["fully connected", "convolutional"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_robust_image_is_verified_and_another_never(name, seed, refinement):
+    for least in (1e-2, 1e-3, -1e-3, -1e-2):
+        query = question(name, seed, least)
+        for which in PROGRAMS:
+            verifier = VERIFIERS[which](refinement=refinement)
+            settled = Cascade((verifier,)).settle(query)
+            if least > 0:
+                assert settled.status is not Status.FALSIFIED
+            else:
+                assert settled.status is not Status.VERIFIED
+                assert min(settled.lb.values(), default=-1.0) < least + 1e-4
+            if which == "milp":
+                wanted = Status.VERIFIED if least > 0 else Status.FALSIFIED
+                assert settled.status is wanted
+
+
+@pytest.mark.parametrize("solver", FREE)
+def test_a_tie_is_neither(solver):
+    """A least margin far below a solver's tolerance proves nothing."""
+    for seed in range(3):
+        query = question("fully connected", seed, 0.0)
+        settled = Cascade((VERIFIERS["milp"](solver=solver),)).settle(query)
+        assert settled.status is not Status.VERIFIED or min(settled.lb.values()) < 1e-6
