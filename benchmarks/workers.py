@@ -50,7 +50,7 @@ def certify(network: Path, images: int, workers: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="what a second worker brings")
     parser.add_argument("--network", type=Path, default=COLT)
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)

@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 
 WORKER = "maar.certify.workers"
 # Whatever computes with several threads has read one of these by the time that it is loaded.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def context() -> ForkServerContext | SpawnContext:

@@ -11,6 +11,7 @@ what they send back is entered as it comes.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import socket
@@ -84,7 +85,7 @@ def cluster(address: str) -> Iterator[Team]:
         ray.init(
             address=address if is_there else "local",
             log_to_driver=False,
-            logging_level="CRITICAL",
+            logging_level=logging.CRITICAL,
             **({} if is_there else new),
         )
     try:
@@ -200,7 +201,7 @@ class _Crew:
     def __init__(self, task: Task) -> None:
         import ray
 
-        self.ray = ray
+        self.ray: Any = ray
         # One copy for every machine, as bytes.
         self.payload = self.ray.put(pickle.dumps(task))
         self.pending: dict[Any, _Member] = {}
