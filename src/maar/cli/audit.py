@@ -90,8 +90,8 @@ def main(argv: Sequence[str]) -> int:
     chosen = _chosen(args, folder)
     strength = Strength(args.attack_restarts, args.complete or 0.0, args.seed)
     console = Console()
-    title = f"audit of {args.store}: {len(chosen):,} images, {data.name}, eps {folder.eps}"
-    console.print(Text(title, "bold cyan"))
+    about = f"{len(chosen):,} images of {folder.manifest['data']}, eps {folder.eps}"
+    console.print(Text(f"audit of {args.store}: {about}", "bold cyan"))
     try:
         with show_progress(console, "checking", len(chosen)) as progress:
             report = audit(
