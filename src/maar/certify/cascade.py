@@ -65,6 +65,19 @@ class Cascade:
                 raise UsageError(f"verifier {name!r} is named twice")
         return Cascade(tuple(VERIFIERS[name]() for name in names))
 
+    def with_solver(self, name: str) -> Cascade:
+        """The same, with another solver for mixed-integer programs."""
+        from maar.certify.milp.program import Program
+
+        if not any(isinstance(verifier, Program) for verifier in self.verifiers):
+            names = ", ".join(self.names)
+            raise UsageError(f"solver {name!r}: none of the verifiers has a solver ({names})")
+        chosen = (
+            replace(verifier, solver=name) if isinstance(verifier, Program) else verifier
+            for verifier in self.verifiers
+        )
+        return replace(self, verifiers=tuple(chosen))
+
     @property
     def names(self) -> list[str]:
         """Of the verifiers, in order."""

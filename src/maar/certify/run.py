@@ -83,6 +83,7 @@ def make_plan(
     *,
     verifiers: Sequence[str] | None = None,
     preset: str | None = None,
+    solver: str | None = None,
     timeout: float = TIMEOUT,
     limit: int | None = None,
     indices: Sequence[int] | None = None,
@@ -93,12 +94,15 @@ def make_plan(
     """Check the request. `limit` takes the first images of the split, `indices` those; else all.
 
     `verifiers` are names of `VERIFIERS`; without them, `preset` is one of `PRESETS` (default:
-    complete). `timeout`: seconds for each image, all verifiers together. It is no part of the key.
+    complete). `solver`, of `SOLVERS`, is for the mixed-integer programs of verifiers that have
+    any. `timeout`: seconds for each image, all verifiers together. It is no part of the key.
     """
     eps = eps if isinstance(eps, Eps) else Eps(eps)
     if not timeout > 0:
         raise UsageError(f"timeout = {timeout} (accepted: a number of seconds > 0, or inf)")
     preset, cascade = choose(verifiers, preset)
+    if solver is not None:
+        cascade = cascade.with_solver(solver)
     cascade = replace(cascade, timeout=timeout)
     chosen = _choose(data, split, limit, indices)
     try:

@@ -11,6 +11,8 @@ import tyro
 
 from maar.certify.fork_server import warm_up
 from maar.certify.presets import DEFAULT, PRESETS
+from maar.certify.solvers import DEFAULT as SOLVER
+from maar.certify.solvers import SOLVERS
 from maar.cli.subject import PerChannel, Subject, subject
 from maar.errors import UsageError, unknown
 
@@ -54,6 +56,11 @@ class Asked:
         tyro.conf.arg(metavar="A,B,...", help_behavior_hint="(default: those of the preset)"),
     ] = None
     """Instead of a preset: verifiers to ask, in this order, separated by commas."""
+    solver: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="|".join(SOLVERS), help_behavior_hint=f"(default: {SOLVER})"),
+    ] = None
+    """For verifiers milp_last, milp_conv and milp: who solves their programs."""
     mean: PerChannel = None
     """For ONNX files that take the normalised image: the mean of each channel."""
     std: PerChannel = None
@@ -78,6 +85,8 @@ def read(args: Asked, eps: str | None) -> Subject:
         raise UsageError("--preset and --verifiers exclude each other: give one of them")
     if args.preset is not None and args.preset not in PRESETS:
         raise unknown("preset", args.preset, PRESETS)
+    if args.solver is not None and args.solver not in SOLVERS:
+        raise unknown("solver", args.solver, SOLVERS)
     if args.workers != 1 and args.ray is None:
         warm_up()  # torch is imported there while it is imported here
     return subject(args.network, args.data, eps, weights=args.weights, mean=args.mean, std=args.std)
@@ -106,6 +115,7 @@ def options(args: Asked, subject: Subject) -> dict[str, Any]:
     return {
         "verifiers": None if args.verifiers is None else words(args.verifiers),
         "preset": args.preset,
+        "solver": args.solver,
         "limit": args.limit,
         "indices": numbers(args.indices),
         "name": subject.name,

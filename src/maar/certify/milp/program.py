@@ -46,6 +46,8 @@ class Program(ABC):
     name: ClassVar[str]
     complete: ClassVar[bool] = False
     """Whether a point below zero must be a counterexample."""
+    share: ClassVar[float] = 1.0
+    """How much of an image's time it may take: the rest is for a tighter program."""
     solver: str = DEFAULT
     lp_solver: str = DEFAULT_LP
     refinement: Refinement = "none"
@@ -67,7 +69,7 @@ class Program(ABC):
     @torch.no_grad()
     def __call__(self, query: Query) -> Verdict:
         """VERIFIED, FALSIFIED, or UNKNOWN with the margins found."""
-        end = time.monotonic() + query.left(self.seconds)
+        end = time.monotonic() + min(self.seconds, self.share * query.left())
         try:
             found = reduced(query, PRECISION, crown(query, PRECISION))
         except TooLarge:

@@ -17,6 +17,7 @@ class MilpLast(Program):
     """The paper's first MILP."""
 
     name: ClassVar[str] = "milp_last"
+    share: ClassVar[float] = 0.5
 
     def exact(self, network: Reduced, row: Affine) -> Tensor:
         return choose.last(network)
