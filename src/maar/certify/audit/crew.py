@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from multiprocessing.connection import Connection, wait
 
 import torch
@@ -15,8 +15,10 @@ from maar.certify.fork_server import context, start
 from maar.certify.workers import one_thread
 from maar.errors import RunError
 
+Results = Generator[list[Seen], None, None]
 
-def check_all(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[list[Seen]]:
+
+def check_all(task: Task, jobs: Sequence[Job], workers: int) -> Results:
     """What is found of each job's images. Closing it ends the work."""
     if workers > 1 and len(jobs) > 1:
         yield from _in_processes(task, jobs, min(workers, len(jobs)))
@@ -27,7 +29,7 @@ def check_all(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[list[Se
             yield checker.check(job)
 
 
-def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[list[Seen]]:
+def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Results:
     # As bytes: torch would put the tensors into shared memory, which is small in containers.
     payload, waiting = pickle.dumps(task), deque(jobs)
     crew: dict[Connection, int] = {}

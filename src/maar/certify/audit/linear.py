@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -116,8 +117,10 @@ class Enclosed:
                 slope = None if slopes is None else slopes[here]
                 rows, constant = relax(rows, constant, *self.pre[here], slope)
             elif isinstance(layer, Residual):
-                body, constant = self._carry(layer.body, (*here, 0), rows, constant, slopes)
-                short, constant = self._carry(layer.shortcut, (*here, 1), rows, constant, slopes)
+                body, constant = self._carry(list(layer.body), (*here, 0), rows, constant, slopes)
+                short, constant = self._carry(
+                    list(layer.shortcut), (*here, 1), rows, constant, slopes
+                )
                 rows = body + short
             else:
                 rows, constant = transpose(layer, rows, constant, self.shapes[here])
@@ -148,8 +151,7 @@ def transpose(
     constant = constant + (rows * bias).flatten(1).sum(1)
     if isinstance(layer, nn.Conv2d):  # the gradient alone, without a forward pass per row
         size = (len(rows), *shape)
-        options = (layer.stride, layer.padding, layer.dilation, layer.groups)
-        return conv2d_input(size, layer.weight, rows, *options), constant
+        return conv2d_input(size, layer.weight, rows, *_options(layer)), constant
     with torch.enable_grad():
         anywhere = torch.zeros(len(rows), *shape, dtype=rows.dtype, requires_grad=True)
         (rows,) = torch.autograd.grad(
@@ -163,13 +165,16 @@ def interval(layer: nn.Module, box: Pair) -> Pair:
     centre, radius = (box[0] + box[1]) / 2, (box[1] - box[0]) / 2
     middle = layer(centre)
     if isinstance(layer, nn.Conv2d):
-        options = (layer.stride, layer.padding, layer.dilation, layer.groups)
-        reach = F.conv2d(radius, layer.weight.abs(), None, *options)
+        reach = F.conv2d(radius, layer.weight.abs(), None, *_options(layer))
     elif isinstance(layer, nn.Linear):
         reach = radius @ layer.weight.abs().T
     else:  # pixel by pixel, or an average: all weights of a neuron have one sign
         reach = (layer(radius) - layer(torch.zeros_like(radius))).abs()
     return middle - reach, middle + reach
+
+
+def _options(conv: nn.Conv2d) -> Any:
+    return conv.stride, conv.padding, conv.dilation, conv.groups
 
 
 def margins_of(net: nn.Sequential, x: Tensor, y: int, eps: float) -> tuple[Enclosed, Tensor]:
