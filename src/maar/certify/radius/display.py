@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ def result(tally: RadiusTally) -> RenderableType:
     table.add_column("mean", justify="right")
     spread = tally.spread()
     for name, end, style in (("proved up to", "lower", "green"), ("broken at", "upper", "red")):
-        values = (f"{value:.4f}" for value in spread.get(end, ()))
+        values = (spell(value, end) for value in spread.get(end, ()))
         table.add_row(name, *values, style=style)
     lines = [Text(counts(tally), "bold")]
     if tally.proved_by:
@@ -52,6 +53,12 @@ def result(tally: RadiusTally) -> RenderableType:
     if tally.last_error:
         lines.append(Text(tally.last_error, "red"))
     return Group(table, "", *lines)
+
+
+def spell(radius: float, end: str) -> str:
+    """Four digits, rounded to the side on which the claim still holds."""
+    digits = math.floor(radius * 1e4) if end == "lower" else math.ceil(radius * 1e4)
+    return f"{digits / 1e4:.4f}"
 
 
 RADIUS = View(subject, result, counts, "a question")
@@ -67,9 +74,9 @@ def each(records: Iterable[Record]) -> RenderableType:
         table.add_row(
             str(record["index"]),
             str(record["label"]),
-            f"{record['lower']:.4f}",
+            spell(record["lower"], "lower"),
             record["lower_by"] or "",
-            "" if upper is None else f"{upper:.4f}",
+            "" if upper is None else spell(upper, "upper"),
             record["upper_by"] or ("" if record["verdict"] != "error" else "error"),
             "" if target is None else str(target),
         )
