@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+import uuid
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +28,7 @@ def team():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray_workers, "cores", lambda: 2)
         patch.setattr(ray_workers, "STORE", 80 << 20)
+        patch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)  # else Ray writes one into the home folder
         with cluster("local") as team:
             yield team
 
@@ -151,7 +153,14 @@ def test_auto_takes_the_cluster_that_is_there(monkeypatch, probe, found):
     assert ray_workers._answers("auto") is found
 
 
-def test_what_the_cluster_has_against_us_is_told(monkeypatch):
-    monkeypatch.setattr(ray_workers, "PROBE", "print('Version mismatch'); raise SystemExit(4)")
-    with pytest.raises(RunError, match="--ray auto: Version mismatch"):
+@pytest.mark.parametrize(
+    ("probe", "told"),
+    [
+        ("print('Version mismatch'); raise SystemExit(4)", "--ray auto: Version mismatch"),
+        ("raise SystemExit('Unauthenticated: RPC error')", "set RAY_AUTH_MODE=token"),
+    ],
+)
+def test_what_the_cluster_has_against_us_is_told(monkeypatch, probe, told):
+    monkeypatch.setattr(ray_workers, "PROBE", probe)
+    with pytest.raises(RunError, match=told):
         ray_workers._answers("auto")

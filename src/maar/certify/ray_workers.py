@@ -43,9 +43,10 @@ ATTEMPTS = 2
 STORE = 256 << 20
 """Bytes of shared memory of a cluster that is started here: room for the network."""
 
-# Ray's words to the terminal would tear the display; its logs have them all the same. The first
-# is a pattern of lines that it never prints, which `log_to_driver` alone does not achieve.
-SILENT = {
+# Unless the user has set them otherwise. Ray's words to the terminal would tear the display; its
+# logs have them all the same. The first is a pattern of lines that it never prints, which
+# `log_to_driver` alone does not achieve.
+ENVIRONMENT = {
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -56,11 +57,9 @@ PROBE = """
 import sys, ray
 try:
     ray.init(address=sys.argv[1], log_to_driver=False, logging_level="CRITICAL")
-except ConnectionError as error:
-    sys.exit(3)
 except Exception as error:
     print(str(error).strip().partition("\\n\\n")[0].replace("\\n", " "))
-    sys.exit(4)
+    sys.exit(3 if isinstance(error, ConnectionError) else 4)
 """
 NOBODY = 3
 
@@ -74,7 +73,7 @@ def cluster(address: str) -> Iterator[Team]:
     """
     if find_spec("ray") is None:
         raise UsageError("--ray needs the package ray: pip install 'maar[ray]'")
-    with _silent():
+    with _environment():
         import ray
 
         if ray.is_initialized():  # by the caller, who will also end it
@@ -82,12 +81,17 @@ def cluster(address: str) -> Iterator[Team]:
             return
         is_there = address != "local" and _answers(address)
         new = {"num_cpus": cores(), "include_dashboard": False, "object_store_memory": STORE}
-        ray.init(
-            address=address if is_there else "local",
-            log_to_driver=False,
-            logging_level=logging.CRITICAL,
-            **({} if is_there else new),
-        )
+        try:
+            ray.init(
+                address=address if is_there else "local",
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+                **({} if is_there else new),
+            )
+        except Exception as error:  # Ray raises anything, such as if the machine is too busy
+            ray.shutdown()
+            why = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise RunError(f"--ray {address}: {why}") from None
     try:
         yield Team(_size, _settle_all)
     finally:
@@ -95,9 +99,9 @@ def cluster(address: str) -> Iterator[Team]:
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in SILENT}
-    for name, value in SILENT.items():
+def _environment() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         yield
@@ -136,6 +140,11 @@ def _answers(address: str) -> bool:
         ) from None
     if probe.returncode == 0:
         return True
+    if "Unauthenticated" in probe.stderr:
+        raise RunError(
+            f"--ray {address}: the cluster asks for a token: set RAY_AUTH_MODE=token, and see "
+            "Ray's documentation on token authentication"
+        )
     if probe.returncode == NOBODY and address == "auto":
         return False
     raise RunError(f"--ray {address}: {probe.stdout.strip() or 'no cluster answers there'}")
