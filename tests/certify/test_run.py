@@ -1,5 +1,6 @@
 """A whole certification: what is written, how it continues, what it survives."""
 
+import importlib
 import io
 import json
 import math
@@ -290,3 +291,38 @@ def test_a_counterexample_that_is_gone_is_found_again(plan, whole, tmp_path):
     assert len(lines(tmp_path / "store")) == len(INDICES) + 1
     assert np.array_equal(np.load(gone)["x_adv"], np.load(io.BytesIO(content))["x_adv"])
     assert verdicts(tmp_path / "store") == verdicts(whole[0])
+
+
+HANGS = """
+from dataclasses import dataclass
+from typing import ClassVar
+import maar.certify.alarm, maar.certify.cascade
+
+maar.certify.alarm.HANG = maar.certify.cascade.GRACE = 0.5
+
+@dataclass(frozen=True)
+class Hangs:
+    name: ClassVar[str] = "patient"
+
+    def __call__(self, query):
+        if query.seed == 2:
+            sum(range(10**12))  # as a library's code does: deaf to signals, and it has the lock
+        from maar.certify.verdict import Verdict
+        return Verdict.bounded(dict.fromkeys(query.targets, 1.0))
+"""
+
+
+def test_a_library_that_does_not_come_back_costs_its_image_only(patient, tmp_path, monkeypatch):
+    (tmp_path / "hangs.py").write_text(HANGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, at in (("alarm", "HANG"), ("cascade", "GRACE")):
+        module = importlib.import_module(f"maar.certify.{name}")
+        monkeypatch.setattr(module, at, getattr(module, at))
+    verifier = importlib.import_module("hangs").Hangs()
+    plan = patient(1.0)
+    task = replace(plan.task, cascade=replace(plan.task.cascade, verifiers=(verifier,)))
+    tally = run(replace(plan, task=task), tmp_path / "store", workers=2)
+    assert (tally.counts["verified"], tally.counts["error"]) == (5, 1)
+    (failed,) = [r for r in lines(tmp_path / "store") if r["verdict"] == "error"]
+    assert failed["index"] == 2
+    assert "the worker process died" in failed["error"]

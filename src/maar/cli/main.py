@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 # What a path or a disk can have against being written: no fault of the program.
 OF_THE_DISK = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
 )
 
