@@ -110,6 +110,20 @@ def test_another_version_on_a_node_is_an_error(team, plan, tmp_path, monkeypatch
 
 
 @needs_ray
+def test_no_room_on_the_cluster(team, plan, tmp_path, monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray_workers, "START", 2.0)
+    taken = ray.util.placement_group([{"CPU": 2}])
+    assert taken.wait(60)
+    try:
+        with pytest.raises(RunError, match=r"no worker has come .* 2 CPUs 0 are free"):
+            run(plan, tmp_path, team=team, workers=1)
+    finally:
+        ray.util.remove_placement_group(taken)
+
+
+@needs_ray
 def test_a_worker_that_cannot_take_the_task_is_an_error(team, plan, tmp_path, monkeypatch):
     nonsense = SimpleNamespace(dumps=lambda task: b"nonsense")
     monkeypatch.setattr(ray_workers, "pickle", nonsense)

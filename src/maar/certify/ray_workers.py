@@ -37,7 +37,7 @@ from maar.process import prepare
 CONNECT = 60.0
 """Seconds for a cluster to answer."""
 START = 300.0
-"""Seconds for the first worker: a cluster that grows on demand may have to boot a machine."""
+"""Seconds to wait for a worker where there is none: a cluster may have to boot a machine."""
 ATTEMPTS = 2
 """Per image, and for a worker to start."""
 STORE = 256 << 20
@@ -215,7 +215,7 @@ class _Crew:
         self.payload = self.ray.put(pickle.dumps(task))
         self.pending: dict[Any, _Member] = {}
         self.failed_starts = 0
-        self.began = time.monotonic()
+        self.heard = time.monotonic()
 
     def settle(self, jobs: Sequence[Job], workers: int) -> Results:
         waiting = deque(jobs)
@@ -254,6 +254,8 @@ class _Crew:
     def listen(self) -> Iterator[tuple[_Member, Any]]:
         """Those that are free, with a verdict, None if they are new, or how they were `Lost`."""
         heard, _ = self.ray.wait(list(self.pending), timeout=1.0)
+        if heard or any(member.job for member in self.pending.values()):
+            self.heard = time.monotonic()
         for ref in heard:
             member = self.pending.pop(ref)
             try:
@@ -269,13 +271,13 @@ class _Crew:
             if isinstance(answer, Hello):
                 self.greet(member, answer)
             else:
-                self.began = self.failed_starts = 0
+                self.failed_starts = 0
                 yield member, answer
-        if not heard and self.began and time.monotonic() - self.began > START:
+        if time.monotonic() - self.heard > START:
             there = self.ray.cluster_resources().get("CPU", 0)
             free = self.ray.available_resources().get("CPU", 0)
             raise RunError(
-                f"no worker has started within {START:.0f} s: of the cluster's {there:g} CPUs "
+                f"no worker has come within {START:.0f} s: of the cluster's {there:g} CPUs "
                 f"{free:g} are free"
             )
 
