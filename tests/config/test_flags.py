@@ -111,7 +111,7 @@ MISTAKES = [
     (["--eps", "2"], r"--eps: eps = '2' is larger .* did you mean 2/255\?"),
     (["--eps"], "--eps needs a value"),
     (["--eps", "--seed", "3"], "--eps( needs a value|: eps = '--seed' is not a number)"),
-    (["--method", "colr"], r"--method: unknown method 'colr'.*\(accepted: .*pgd, standard"),
+    (["--method", "colr"], r"--method: unknown method 'colr'.*\(accepted: .*pgd, .*standard"),
     (["--method", "pgf"], r"--method: unknown method 'pgf'; did you mean 'pgd'\?"),
     (["--method", "wrapper", "--base", "pgf"], r"--base: unknown method 'pgf'; did you mean 'pgd'"),
     (["--method", "standard", "--attack.steps", "3"], "unknown flag '--attack.steps'"),

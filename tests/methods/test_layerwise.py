@@ -10,7 +10,8 @@ from maar.eps import Eps
 from maar.errors import UsageError
 from maar.methods.base import Batch, Outputs
 from maar.methods.colt import COLT
-from maar.methods.maar import MAAR, consistency, image_weight
+from maar.methods.consistency import consistency, image_weight
+from maar.methods.maar import MAAR
 from maar.methods.mat import MAT
 from maar.networks import make, relu_indices
 from maar.regions import Ball

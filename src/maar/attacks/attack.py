@@ -72,7 +72,11 @@ class Attack(ABC):
     def __call__(
         self, net: nn.Module, region: Region, y: Tensor, *, generator: torch.Generator
     ) -> Errors:
-        """The worst e found for each image, detached."""
+        """The worst e found for each image, detached.
+
+        One run by cross-entropy that keeps its last point also takes probabilities [N, classes]
+        for y: it then climbs the KL divergence from them.
+        """
         with frozen(net):
             suffix = suffix_of(net, region)
             if self._is_one_plain_run:

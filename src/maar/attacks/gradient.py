@@ -123,7 +123,8 @@ class Climber:
     def _slope(self, z: Tensor) -> Tensor:
         """The gradient of the loss in the logits."""
         if self.loss == "cross_entropy" and self.target is None:
-            return F.softmax(z, 1).sub_(F.one_hot(self.y, z.shape[1]))
+            soft = self.y.is_floating_point()
+            return F.softmax(z, 1).sub_(self.y if soft else F.one_hot(self.y, z.shape[1]))
         with torch.enable_grad():
             z = z.detach().requires_grad_()
             return torch.autograd.grad(LOSSES[self.loss](z, self.y, self.target).sum(), z)[0]

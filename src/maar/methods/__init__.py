@@ -12,5 +12,13 @@ METHODS = Registry(
         "colt": "maar.methods.colt:COLT",
         "standard": "maar.methods.standard:Standard",
         "pgd": "maar.methods.pgd:PGDTraining",
+        "trades": "maar.methods.trades:TRADES",
+        "mart": "maar.methods.mart:MART",
+        "ibp": "maar.methods.ibp:IBP",
+        "crown_ibp": "maar.methods.crown_ibp:CrownIBP",
+        "sabr": "maar.methods.sabr:SABR",
+        "mtl_ibp": "maar.methods.mtl_ibp:MTLIBP",
+        "cc_ibp": "maar.methods.cc_ibp:CCIBP",
+        "exp_ibp": "maar.methods.exp_ibp:ExpIBP",
     },
 )

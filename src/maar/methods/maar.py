@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maar.eps import Eps
 from maar.errors import UsageError
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.colt import COLT
+from maar.methods.consistency import consistency, image_weight
 from maar.settings import NonNegative
 
 if TYPE_CHECKING:
@@ -77,17 +77,3 @@ class MAAR(Method):
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:
         return self.base.judge(batch)
-
-
-def consistency(nat: Tensor, worst: Tensor) -> Tensor:
-    """KL(p(x) || p(x')) of each image, from logits."""
-    p, q = F.log_softmax(nat, 1), F.log_softmax(worst, 1)
-    return (p.exp() * (p - q)).sum(1)
-
-
-def image_weight(kind: str, nat: Tensor, y: Tensor) -> Tensor:
-    """w(x) of each image."""
-    if kind == "soft":
-        return 1 - nat.softmax(1).gather(1, y[:, None]).squeeze(1)
-    wrong = (nat.argmax(1) != y).to(nat)
-    return wrong if kind == "hard" else torch.ones_like(wrong)

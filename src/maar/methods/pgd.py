@@ -57,6 +57,10 @@ class PGDTraining(Method):
     def adversary(self, batch: Batch) -> Tensor:
         """The point x' of each image, detached from the weights."""
         region = Ball(batch.x, batch.eps)
-        with population_statistics(batch.net):
-            e = self.attack(batch.net, region, batch.y, generator=batch.generator)
-        return region.point(e).detach()
+        with population_statistics(batch.net), torch.no_grad():
+            e = self.attack(batch.net, region, self.climbed(batch), generator=batch.generator)
+            return region.point(e)
+
+    def climbed(self, batch: Batch) -> Tensor:
+        """Away from what the attack goes: the labels, or probabilities."""
+        return batch.y

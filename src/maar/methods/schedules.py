@@ -26,16 +26,43 @@ class Constant:
 
 @dataclass(frozen=True)
 class Ramp:
-    """From `start` to `end` in a straight line over the first `epochs`, then `end`."""
+    """From `start` to `end` in a straight line over `epochs`, counted from epoch `begin`."""
 
     start: float
     end: float
     epochs: float
+    begin: float = 0.0
 
     def __call__(self, t: float) -> float:
+        t = max(0.0, t - self.begin)
         if t >= self.epochs:
             return self.end
         return self.start + (self.end - self.start) * t / self.epochs
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """Like `Ramp`, but slow at first: along t^4 over a quarter of the way, then a straight line.
+
+    The customary schedule of eps in training by bounds (auto_LiRPA's "smoothed"); the two pieces
+    meet with one slope.
+    """
+
+    start: float
+    end: float
+    epochs: float
+    begin: float = 0.0
+
+    def __call__(self, t: float) -> float:
+        t = max(0.0, t - self.begin)
+        if t >= self.epochs:
+            return self.end
+        part, bend, power = t / self.epochs, 0.25, 4
+        scale = 1 / ((1 - bend) * power * bend ** (power - 1) + bend**power)
+        height = scale * bend**power
+        slope = (1 - height) / (1 - bend)
+        risen = scale * part**power if part < bend else height + (part - bend) * slope
+        return self.start + (self.end - self.start) * risen
 
 
 @dataclass(frozen=True)

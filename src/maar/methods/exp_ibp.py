@@ -1,0 +1,30 @@
+"""Exp-IBP (De Palma et al. 2024): CE(z(x'), y)^(1 - alpha) * CE(-lb, y)^alpha, image by image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from maar.methods.base import Batch
+from maar.methods.bounded import BoundedOutputs
+from maar.methods.expressive import Expressive
+
+# The power of a loss below 1 has no finite slope at 0.
+LEAST = 1e-8
+
+
+@dataclass(frozen=True)
+class ExpIBP(Expressive):
+    """A straight line between the logarithms of the two losses."""
+
+    name: ClassVar[str] = "exp_ibp"
+    paper: ClassVar[str] = "De Palma et al., Expressive losses for verified robustness ..."
+    year: ClassVar[int] = 2024
+    idea: ClassVar[str] = "the loss at an adversarial point and that of intervals, as powers"
+    score: ClassVar[str] = "robust_accuracy"
+
+    def robust(self, batch: Batch, outputs: BoundedOutputs) -> dict[str, Tensor]:
+        point, box = (loss.clamp_min(LEAST) for loss in self.losses(batch, outputs))
+        return {"worst": (point ** (1 - self.alpha) * box**self.alpha).mean()}

@@ -1,0 +1,58 @@
+"""IBP (Gowal et al. 2018), with the recipe of Shi et al. 2021: CE of the interval bounds.
+
+    kappa * CE(z(x), y) + (1 - kappa) * CE(-lb, y)
+
+lb are interval bounds of z_y - z_k over the ball. kappa falls from 1 to `natural` while eps grows;
+Gowal ends at 0.5, Shi has 0 throughout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from maar.methods.base import Batch
+from maar.methods.batchnorm import Statistics
+from maar.methods.bounded import Bounded, BoundedOutputs
+from maar.methods.schedules import Ramp
+from maar.regions import Ball
+from maar.settings import Range
+
+Share = Annotated[float, Range(low=0, high=1)]
+
+
+@dataclass(frozen=True)
+class IBP(Bounded):
+    """Cross-entropy of the worst logits that interval bounds allow."""
+
+    name: ClassVar[str] = "ibp"
+    paper: ClassVar[str] = "Gowal et al., On the effectiveness of interval bound propagation ..."
+    year: ClassVar[int] = 2018
+    idea: ClassVar[str] = "cross-entropy of interval bounds over the whole ball"
+    score: ClassVar[str] = "certified_accuracy"
+
+    natural: Share = 0.0
+    """weight of the natural loss once eps is grown; it starts at 1 if this is above 0"""
+
+    def numbers(self) -> dict[str, Ramp]:
+        if not self.natural:
+            return {}
+        return {"kappa": Ramp(1.0, self.natural, self.ramp, self.warmup)}
+
+    def bound(self, batch: Batch, passes: Statistics, out: BoundedOutputs) -> None:
+        with passes.fixed():
+            self.enclose(batch, Ball(batch.x, batch.eps), out)
+        assert out.of_box is not None
+        out.worst = [(1.0, out.of_box)]
+
+    def robust(self, batch: Batch, outputs: BoundedOutputs) -> dict[str, Tensor]:
+        terms, kappa = super().robust(batch, outputs), batch.at.get("kappa", 0.0)
+        if self.natural:
+            terms = {
+                "natural": kappa * F.cross_entropy(outputs.nat, batch.y),
+                "worst": (1 - kappa) * terms["worst"],
+            }
+        return terms
