@@ -167,6 +167,17 @@ def test_auto_takes_the_cluster_that_is_there(monkeypatch, probe, found):
     assert ray_workers._answers("auto") is found
 
 
+def test_auto_is_not_held_up_by_a_cluster_that_was_killed(monkeypatch):
+    probe = f"import sys, time; print({ray_workers.DEAD!r}, file=sys.stderr, flush=True)"
+    monkeypatch.setattr(ray_workers, "PROBE", f"{probe}; time.sleep(60)")
+    monkeypatch.setattr(ray_workers, "CONNECT", 3.0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert ray_workers._answers("auto") is False
+    monkeypatch.setenv("RAY_ADDRESS", "node:6379")
+    with pytest.raises(RunError, match="no cluster answers within 3 s"):
+        ray_workers._answers("auto")
+
+
 @pytest.mark.parametrize(
     ("probe", "told"),
     [

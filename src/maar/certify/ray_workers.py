@@ -61,7 +61,7 @@ except Exception as error:
     print(str(error).strip().partition("\\n\\n")[0].replace("\\n", " "))
     sys.exit(3 if isinstance(error, ConnectionError) else 4)
 """
-NOBODY = 3
+NOBODY, DEAD = 3, "Failed to connect to GCS"
 
 
 @contextlib.contextmanager
@@ -133,7 +133,10 @@ def _answers(address: str) -> bool:
     command = [sys.executable, "-c", PROBE, address]
     try:
         probe = subprocess.run(command, capture_output=True, text=True, timeout=CONNECT)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as error:
+        # One that was killed leaves its address behind: unlike a wrong RAY_ADDRESS, nobody's fault.
+        if address == "auto" and not os.environ.get("RAY_ADDRESS") and DEAD in str(error.stderr):
+            return False
         raise RunError(
             f"--ray {address}: no cluster answers within {CONNECT:.0f} s; is that its address? "
             "`ray status` on its head node tells"
