@@ -133,10 +133,12 @@ class _Search:
         for b, branch in enumerate(taken):
             # (a child's region is within its parent's, so its parent's bound holds for it too)
             lb = max(branch.lb, float(best.lb[b]))
-            if lb > 0:
+            if lb == math.inf:
+                self.stuck = -math.inf  # an overflow proves nothing
+            elif lb > 0:
                 self.closed = min(self.closed, lb)
-            elif bool(last[b]) or math.isnan(lb):
-                self.stuck = min(self.stuck, -math.inf if math.isnan(lb) else lb)
+            elif bool(last[b]):
+                self.stuck = min(self.stuck, lb)
             else:
                 self._split(b, lb, int(gain[b].argmax()), sign, best)
         self.branches += count

@@ -1,0 +1,180 @@
+"""Branch and bound against exact minima: rational numbers, no tolerance at all.
+
+The box of two pixels is a polygon; every ReLU cuts it where its input is zero, and on each piece
+the network is affine. So the least margin, over the box or where some ReLUs have given signs, is
+that of a corner, and is known as a fraction.
+"""
+
+import itertools
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import nn
+
+from maar.bounds.bound import Corners, Problem, margins
+from maar.bounds.branching import Branching
+from maar.bounds.graph import compile_network
+from maar.bounds.reduced import Split, reduce
+
+
+def at(line, point):
+    return line[0] * point[0] + line[1] * point[1] + line[2]
+
+
+def cut(polygon, line, sign):
+    """The part where sign * line >= 0."""
+    corners = [(point, sign * at(line, point)) for point in polygon]
+    kept = []
+    for (p, u), (q, v) in itertools.pairwise([*corners, corners[0]]):
+        if u >= 0:
+            kept.append(p)
+        if (u > 0 > v) or (u < 0 < v):
+            t = u / (u - v)
+            kept.append((p[0] + t * (q[0] - p[0]), p[1] + t * (q[1] - p[1])))
+    return kept
+
+
+def applied(layer, lines):
+    """A Linear of lines, exactly."""
+    weights = [[Fraction(w) for w in row] for row in layer.weight.tolist()]
+    biases = [Fraction(b) for b in layer.bias.tolist()]
+    found = []
+    for row, b in zip(weights, biases, strict=True):
+        line = [sum(w * line[i] for w, line in zip(row, lines, strict=True)) for i in range(3)]
+        found.append((line[0], line[1], line[2] + b))
+    return found
+
+
+def pieces(net, lb, ub):
+    """Polygons that cover the box, each with the inputs of all ReLUs and the margin as lines."""
+    (l0, l1), (u0, u1) = ([Fraction(v) for v in side.tolist()] for side in (lb, ub))
+    open_ = [[(l0, l1), (u0, l1), (u0, u1), (l0, u1)]]
+    while open_:
+        polygon = open_.pop()
+        lines = [(Fraction(1), Fraction(0), Fraction(0)), (Fraction(0), Fraction(1), Fraction(0))]
+        pre, split = [], None
+        for layer in net:
+            if isinstance(layer, nn.Linear):
+                lines = applied(layer, lines)
+                continue
+            pre.append(lines)
+            ends = [[at(line, point) for point in polygon] for line in lines]
+            split = next((x for x, e in zip(lines, ends, strict=True) if min(e) < 0 < max(e)), None)
+            if split:
+                break
+            zero = (Fraction(0),) * 3
+            lines = [line if max(e) > 0 else zero for line, e in zip(lines, ends, strict=True)]
+        if split:
+            open_ += [cut(polygon, split, 1), cut(polygon, split, -1)]
+        else:
+            yield polygon, pre, tuple(a - b for a, b in zip(lines[0], lines[1], strict=True))
+
+
+def network(seed, wild):
+    """Two outputs; with `wild`, layers and neurons of very different scale, dead and equal ones."""
+    chance = torch.Generator().manual_seed(seed)
+    layers = []
+    for before, after in itertools.pairwise((2, 5, 4, 2)):
+        layer = nn.Linear(before, after)
+        with torch.no_grad():
+            layer.weight.copy_(torch.randn(after, before, generator=chance))
+            layer.bias.copy_(0.5 * torch.randn(after, generator=chance))
+            if wild:
+                scale = 10 ** (wild * (2 * torch.rand(after, generator=chance) - 1))
+                layer.weight.mul_(scale[:, None])
+                layer.bias.mul_(scale)
+                layer.weight[0] = -layer.weight[1]
+                layer.bias[0] = -layer.bias[1]
+                layer.weight[-1].mul_(seed % 2)
+        layers += [layer, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def problem(net, lb, ub):
+    graph = compile_network(net, (2,), torch.float64)
+    C = margins(torch.tensor([0]), 2, torch.float64)
+    return reduce(Problem(graph, Corners(lb[None], ub[None]), C))
+
+
+CASES = [(seed, wild) for seed in range(5) for wild in (0, 3)]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def case(request):
+    seed, wild = request.param
+    net = network(seed, wild)
+    x = torch.rand(2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    lb, ub = (x - 0.4).clamp(0, 1), (x + 0.4).clamp(0, 1)
+    return seed, wild, problem(net, lb, ub), list(pieces(net, lb, ub))
+
+
+def least(found):
+    return min(at(margin, point) for polygon, _, margin in found for point in polygon)
+
+
+def test_no_branchs_bound_is_above_the_truth(case):
+    """For slopes in [0, 1], prices from tiny to huge, and signs good or bad."""
+    seed, _, (reduced, rows), found = case
+    chance = torch.Generator().manual_seed(seed)
+    sizes, count = [len(layer.index) for layer in reduced.layers], 40
+
+    def rand(size):
+        return torch.rand(count, size, generator=chance, dtype=torch.float64)
+
+    part = torch.rand(count, 1, generator=chance)
+    signs = [(3 * rand(n)).floor() - 1 for n in sizes]
+    signs = [sign * (rand(sign.shape[1]) < part) for sign in signs]
+    prices = [10 ** (8 * rand(n) - 4) * (rand(n) < 0.5) for n in sizes]
+    splits = [Split(*pair) for pair in zip(signs, prices, strict=True)]
+    slopes = [rand(n) if seed % 2 else rand(n).round() for n in sizes]
+    row = rows[torch.zeros(count, dtype=torch.long)]
+    lb, X, weight = reduced.lower_in(row, slopes, splits)
+    assert X.shape == (count, 2)
+    assert weight.shape == (count, sum(sizes))
+    held = 0
+    for b in range(count):
+        for polygon, pre, margin in found:
+            for lines, layer, sign in zip(pre, reduced.layers, signs, strict=True):
+                for place, s in zip(layer.index.tolist(), sign[b].tolist(), strict=True):
+                    polygon = cut(polygon, lines[place], int(s)) if s and polygon else polygon
+            for point in polygon:
+                held += 1
+                assert Fraction(float(lb[b])) <= at(margin, point)
+    assert held
+
+
+def test_without_splits_it_is_crown(case):
+    _, _, (reduced, rows), _ = case
+    zeros = [torch.zeros(1, len(layer.index), dtype=torch.float64) for layer in reduced.layers]
+    slopes = [zero + 0.3 for zero in zeros]
+    (low, _, _) = reduced.lower_in(rows, slopes, [Split(zero, zero) for zero in zeros])
+    torch.testing.assert_close(low, reduced.lower(rows, slopes))
+
+
+SETTINGS = {
+    "plain": (Branching(last_steps=100), 30),
+    "no steps": (Branching(together=2, steps=0, first_steps=0, last_steps=2), 30),
+    "long steps": (Branching(steps=2, first_steps=2, slope_rate=3.0, price_rate=1e5), 4),
+}
+GAPS = (0.0, 1e-12, -1e-12, 1e-7, -1e-7, 1e-2)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_proof_is_never_above_the_truth(case, name):
+    """The row is moved so that its exact minimum is zero, just above or just below."""
+    seed, wild, (reduced, rows), found = case
+    truth = least(found)
+    branching, most = SETTINGS[name]
+    for gap in (1e-2, GAPS[seed % 5]):
+        moved = rows[torch.tensor([0])]
+        before = Fraction(float(moved.c))
+        moved.c = moved.c + gap - float(truth)
+        minimum = truth + Fraction(float(moved.c)) - before
+        rounds = itertools.count(1)
+        proof = branching.prove(reduced, moved, 60.0, lambda _, n=rounds: next(n) >= most)
+        assert not math.isnan(proof.lb)
+        assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum
+        if name == "plain" and gap == 1e-2 and not wild:
+            assert proof.lb > 0
