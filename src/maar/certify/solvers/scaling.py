@@ -3,9 +3,9 @@
 A solver takes two numbers for equal that differ by less than 1e-9: it fixes a column that is
 narrower, drops an entry that is smaller, and misses a row by as much. On a pixel of width 1e-12
 that the margin multiplies by 4,000 this made a bound too high by 2e-9 (measured, with SCIP and
-with HiGHS). So continuous columns become x = lb + width t with t in [0, 1], every row and the cost are
-divided by their largest entry, and each row is wider by SLACK than the model needs: what a solver
-may do within its tolerance then loses none of the model's points. docs/solvers.md has the argument.
+with HiGHS). So continuous columns become x = lb + width t with t in [0, 1], every row and the cost
+are divided by their largest entry, and each row is wider by SLACK than the model needs: what a
+solver may do within its tolerance then loses none of the model's points.
 """
 
 from __future__ import annotations
