@@ -24,6 +24,10 @@ from maar.certify.verdict import Status
 ATTACKED, CROWN, ALPHA_CROWN, COMPLETE = "attacked", "crown", "alpha_crown", "complete"
 # Who is asked about an image that the other has settled: they share little beyond its CROWN bounds.
 BRANCHING, SOLVER = "bab", "milp"
+# Times as many restarts for an image that is attacked only. On the COLT authors' network, of its 22
+# images that are not robust, two restarts break 20; the other two need ten or more.
+HARDER = 10
+OTHER_SEEDS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,22 +76,40 @@ class Checker:
 
     def check(self, job: Job) -> list[Seen]:
         """Attack all images at once; bound, one by one, those that are said to be proved."""
-        x, y = torch.from_numpy(job.x), torch.tensor(job.y)
-        seeds = [self.task.seed + index for index in job.indices]
-        worst = attack(self.net, x, y, self.task.eps, restarts=self.task.restarts, seeds=seeds)
+        x, seeds = torch.from_numpy(job.x), [self.task.seed + index for index in job.indices]
+        seen = self._attack(job.indices, x, job.y, self.task.restarts, seeds)
+        for n, by in enumerate(job.by):
+            if by and seen[n].margin > 0:
+                seen[n] = self._prove(seen[n], x[n : n + 1], job.y[n], by)
+        return seen
+
+    def _attack(
+        self, indices: list[int], x: Tensor, y: list[int], restarts: int, seeds: list[int]
+    ) -> list[Seen]:
+        worst = attack(self.net, x, torch.tensor(y), self.task.eps, restarts=restarts, seeds=seeds)
         with torch.no_grad():
             scores = self.exact(worst.point.double()).numpy()
         away = (worst.point.double() - x.double()).abs().flatten(1).max(1).values.tolist()
-        seen = []
-        for n, index in enumerate(job.indices):
-            target, ahead = lead(scores[n], job.y[n])
-            found = Seen(index, ATTACKED, -ahead, target, away[n])
-            if job.by[n] and found.margin > 0:
-                found = self._bound(found, x[n : n + 1], job.y[n], job.by[n])
-            seen.append(found)
+        leads = [lead(z, label) for z, label in zip(scores, y, strict=True)]
+        return [
+            Seen(index, ATTACKED, -ahead, target, distance)
+            for index, (target, ahead), distance in zip(indices, leads, away, strict=True)
+        ]
+
+    def _prove(self, seen: Seen, x: Tensor, y: int, by: str) -> Seen:
+        """Bounds; where they do not prove it, a harder attack; on request a complete verifier."""
+        seen = self._bound(seen, x, y)
+        if seen.level != ATTACKED:
+            return seen
+        restarts, seed = HARDER * self.task.restarts, self.task.seed + seen.index + OTHER_SEEDS
+        (harder,) = self._attack([seen.index], x, [y], restarts, [seed])
+        if harder.margin < seen.margin:
+            seen = dataclasses.replace(harder, lb=seen.lb)
+        if self.task.complete and seen.margin > 0:
+            seen = self._complete(seen, x, y, by)
         return seen
 
-    def _bound(self, seen: Seen, x: Tensor, y: int, by: str) -> Seen:
+    def _bound(self, seen: Seen, x: Tensor, y: int) -> Seen:
         enclosed, rows = margins_of(self.exact, x, y, self.task.eps)
         level, lb = CROWN, crown(enclosed, rows)
         if not bool((lb > SLACK).all()):
@@ -95,8 +117,7 @@ class Checker:
         least = float(lb.min())
         if least > SLACK:
             return dataclasses.replace(seen, level=level, lb=least)
-        seen = dataclasses.replace(seen, lb=least)
-        return self._complete(seen, x, y, by) if self.task.complete else seen
+        return dataclasses.replace(seen, lb=least)
 
     def _complete(self, seen: Seen, x: Tensor, y: int, by: str) -> Seen:
         name = SOLVER if by == BRANCHING else BRANCHING
