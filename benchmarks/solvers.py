@@ -85,7 +85,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--images", help="indices, separated by commas")
     parser.add_argument("--only", help=f"contenders, separated by semicolons: {list(CONTENDERS)}")
     parser.add_argument("--seconds", type=float, default=120.0)

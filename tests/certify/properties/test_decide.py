@@ -81,13 +81,14 @@ def test_a_disjunction_needs_one(identity, case, prop):
     assert decide(identity, (2,), prop(*cases, case(*box, always))).verdict == "sat"
 
 
-def test_what_needs_splitting(nought, case, prop):
+@pytest.mark.parametrize("step", ["branching", "splitting"])
+def test_what_bounds_cannot_see(nought, case, prop, step):
     question = prop(case([-1, -1], [1, 1], ([[1, 0], [1, 1]], -0.01)))
-    found = decide(nought, (2,), question, timeout=30)
-    assert (found.verdict, found.by) == ("unsat", "splitting")
+    found = decide(nought, (2,), question, timeout=200, steps=["bounds", step])
+    assert (found.verdict, found.by) == ("unsat", step)
 
 
-@pytest.mark.parametrize("step", ["bounds", "splitting"])
+@pytest.mark.parametrize("step", ["bounds", "branching", "splitting"])
 def test_one_proved_condition_proves_no_other(nought, case, prop, step):
     never, tie = ([[1, 0]], -9.0), ([[1, 0]], 0.0)
     for pair in ((never, tie), (tie, never)):

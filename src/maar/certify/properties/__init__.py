@@ -17,6 +17,7 @@ STEPS = Registry(
         "attack": "maar.certify.properties.attack:QUICK",
         "bounds": "maar.certify.properties.bounds:BOUNDS",
         "strong_attack": "maar.certify.properties.attack:STRONG",
+        "branching": "maar.certify.properties.branching:BRANCHING",
         "splitting": "maar.certify.properties.splitting:SPLITTING",
     },
 )

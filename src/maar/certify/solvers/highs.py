@@ -47,15 +47,15 @@ class Highs(Solver):
             highs.setOptionValue("objective_target", stop_below)
         _stop_above(highs, stop_above)
         highs.run()
-        ends = highspy.HighsModelStatus
+        # By name: versions have different ones.
         reached = {
-            ends.kOptimal: Status.OPTIMAL,
-            ends.kTimeLimit: Status.TIMEOUT,
-            ends.kObjectiveTarget: Status.BROKEN,
-            ends.kInterrupt: Status.PROVED,
-            ends.kHighsInterrupt: Status.PROVED,
+            "kOptimal": Status.OPTIMAL,
+            "kTimeLimit": Status.TIMEOUT,
+            "kObjectiveTarget": Status.BROKEN,
+            "kInterrupt": Status.PROVED,
+            "kHighsInterrupt": Status.PROVED,
         }
-        status = reached.get(highs.getModelStatus(), Status.FAILED)
+        status = reached.get(highs.getModelStatus().name, Status.FAILED)
         info = highs.getInfo()
         if not math.isfinite(info.objective_function_value):
             return Raw(status, bound=info.mip_dual_bound)

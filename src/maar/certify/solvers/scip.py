@@ -18,7 +18,7 @@ class Scip(Solver):
     name: ClassVar[str] = "scip"
 
     def linear(self, model: Model, seconds: float) -> Raw:
-        """By SoPlex alone, SCIP's own solver of linear programs."""
+        """By SoPlex alone, SCIP's own solver of linear programs; it has no time limit."""
         from pyscipopt import LP
 
         lp = LP()
@@ -85,6 +85,7 @@ class Scip(Solver):
         if not scip.getNSols():
             return Raw(status, bound=scip.getDualbound())
         best = scip.getBestSol()
+        assert best is not None
         return Raw(
             status,
             bound=scip.getDualbound(),
