@@ -13,7 +13,7 @@ from maar.certify.fork_server import warm_up
 from maar.certify.presets import DEFAULT, PRESETS
 from maar.certify.solvers import DEFAULT as SOLVER
 from maar.certify.solvers import SOLVERS
-from maar.cli.subject import PerChannel, Subject, subject
+from maar.cli.subject import NETWORK, PerChannel, Subject, subject
 from maar.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ class Asked:
 
     network: Annotated[
         tyro.conf.Positional[str | None],
-        tyro.conf.arg(metavar="RUN|FILE.onnx", help_behavior_hint=""),
+        tyro.conf.arg(metavar=NETWORK, help_behavior_hint=""),
     ] = None
-    """The folder of a run, or an ONNX file."""
+    """The folder of a run, an ONNX file, or a network of `maar zoo`."""
     data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=OF_RUN)] = None
     """Data set: see `maar data list`; your own: npz:PATH or folder:PATH."""
 
