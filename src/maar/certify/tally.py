@@ -19,7 +19,7 @@ class Tally:
     def __init__(self, images: int, of: int, verifiers: Iterable[str]) -> None:
         self.images = images
         self.of = of
-        self.counts = dict.fromkeys(VERDICTS, 0)
+        self.counts: dict[str, int] = dict.fromkeys(VERDICTS, 0)
         self.reached = dict.fromkeys(verifiers, 0)
         self.seconds = dict.fromkeys(self.reached, 0.0)
         self.settled: Counter[tuple[str, str]] = Counter()

@@ -12,7 +12,7 @@ from maar.certify.radius.tally import RadiusTally
 from maar.certify.run import make_plan
 from maar.errors import RunError, UsageError
 
-VERIFIERS = ["misclassified", "quick_pgd", "crown", "pgd"]
+VERIFIERS = ["misclassified", "quick_pgd", "crown"]
 # z = x: the radius of (a, b) with label 0 is (a - b) / 2
 PIXELS = [(0.75, 0.25), (0.5, 0.4), (0.2, 0.9), (1.0, 0.0), (0.6, 0.5)]
 
@@ -89,12 +89,12 @@ def test_an_interrupt_and_the_same_again(make, tmp_path):
 
 
 def test_open_ones_are_taken_again_with_more_time(make, tmp_path):
-    plan = make(verifiers=["pgd"], timeout=5, indices=[0])
+    plan = make(verifiers=["quick_pgd"], timeout=5, indices=[0])
     tally, _ = run_radius(plan, tmp_path, workers=1)
     assert tally.counts["open"] == 1
     assert lines(tmp_path)[0]["limit"] == 5
     for timeout, count in ((5, 1), (1, 1), (9, 2), (math.inf, 3), (9, 3)):
-        again = make(verifiers=["pgd"], timeout=timeout, indices=[0])
+        again = make(verifiers=["quick_pgd"], timeout=timeout, indices=[0])
         assert again.key == plan.key
         run_radius(again, tmp_path, workers=1)
         assert len(lines(tmp_path)) == count

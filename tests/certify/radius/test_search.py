@@ -12,7 +12,7 @@ from maar.certify.cascade import Cascade
 from maar.certify.network import Network
 from maar.certify.radius.search import Search, distance
 from maar.certify.verdict import UNKNOWN, Status, Verdict
-from maar.certify.verifiers.pgd import Pgd
+from maar.certify.verifiers.quick_pgd import QuickPgd
 from maar.certify.workers import Job
 
 IMAGE = np.array([[[0.75, 0.25]]], np.float32)
@@ -46,7 +46,7 @@ class Says:
 
 @pytest.mark.parametrize("tolerance", [0.1, 0.01, 1e-5])
 def test_both_ends_of_a_known_radius(search, tolerance):
-    found = search("misclassified", "quick_pgd", "crown", "pgd", tolerance=tolerance)
+    found = search("misclassified", "quick_pgd", "crown", tolerance=tolerance)
     assert found.status is Status.VERIFIED
     assert found.lower < 0.25 < found.upper <= found.lower + tolerance
     assert (found.lower_by, found.by, found.target) == ("crown", "quick_pgd", 1)
@@ -61,23 +61,23 @@ def test_both_ends_of_a_known_radius(search, tolerance):
 
 
 def test_what_was_never_broken_has_no_upper_end(search):
-    found = search("misclassified", "crown", "pgd", largest=0.2, tolerance=0.01)
+    found = search("misclassified", "crown", "quick_pgd", largest=0.2, tolerance=0.01)
     assert (found.status, found.upper, found.by) == (Status.VERIFIED, None, None)
     assert 0.19 <= found.lower <= 0.2
     assert found.counterexample is None
 
 
 def test_an_open_gap_is_told(search):
-    found = search("misclassified", Says(0.1), "pgd")
+    found = search("misclassified", Says(0.1), "quick_pgd")
     assert found.status is Status.UNKNOWN
     assert 0.099 <= found.lower <= 0.1
     assert 0.25 < found.upper <= 0.251
-    assert (found.lower_by, found.by) == ("says", "pgd")
+    assert (found.lower_by, found.by) == ("says", "quick_pgd")
     assert search(Says(0.1)).upper is None
 
 
 def test_attacks_alone_prove_nothing(search):
-    found = search("misclassified", "pgd")
+    found = search("misclassified", "quick_pgd")
     assert (found.status, found.lower, found.lower_by) == (Status.UNKNOWN, 0.0, None)
     assert found.upper <= 0.251
 
@@ -117,7 +117,7 @@ def test_a_nearer_counterexample_of_a_proof_counts(search):
     """A verifier that is no attack may find a point that the attacks did not."""
 
     @dataclass(frozen=True)
-    class Blind(Pgd):
+    class Blind(QuickPgd):
         name: ClassVar[str] = "blind"
 
         def __call__(self, query):

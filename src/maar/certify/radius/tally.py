@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from statistics import fmean as mean
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class RadiusTally:
     def __init__(self, images: int, of: int) -> None:
         self.images = images
         self.of = of
-        self.counts = dict.fromkeys(VERDICTS, 0)
+        self.counts: dict[str, int] = dict.fromkeys(VERDICTS, 0)
         self.proved_by: Counter[str] = Counter()
         self.lower: list[float] = []
         self.upper: list[float] = []
@@ -56,8 +57,8 @@ class RadiusTally:
             return {}
         share = np.array(QUANTILES) / 100
         return {
-            "lower": [*np.quantile(self.lower, share, method="lower"), np.mean(self.lower)],
-            "upper": [*np.quantile(self.upper, share, method="higher"), np.mean(self.upper)],
+            "lower": [*np.quantile(self.lower, share, method="lower").tolist(), mean(self.lower)],
+            "upper": [*np.quantile(self.upper, share, method="higher").tolist(), mean(self.upper)],
         }
 
     def summary(self) -> dict[str, Any]:
@@ -69,10 +70,7 @@ class RadiusTally:
             "complete": self.done == self.images,
             **self.counts,
             "pending": self.images - self.done,
-            **{
-                end: dict(zip(names, map(float, values), strict=True))
-                for end, values in self.spread().items()
-            },
+            **{end: dict(zip(names, values, strict=True)) for end, values in self.spread().items()},
             "proved_by": dict(self.proved_by.most_common()),
             "questions": self.questions,
             "seconds": round(self.seconds, 3),
