@@ -17,6 +17,8 @@ METHODS = Registry(
         "ibp": "maar.methods.ibp:IBP",
         "crown_ibp": "maar.methods.crown_ibp:CrownIBP",
         "sabr": "maar.methods.sabr:SABR",
+        "taps": "maar.methods.taps:TAPS",
+        "staps": "maar.methods.staps:STAPS",
         "mtl_ibp": "maar.methods.mtl_ibp:MTLIBP",
         "cc_ibp": "maar.methods.cc_ibp:CCIBP",
         "exp_ibp": "maar.methods.exp_ibp:ExpIBP",

@@ -1,0 +1,137 @@
+"""TAPS (Mao et al. 2023): interval bounds through the first layers, an attack through the rest.
+
+Intervals enclose the activations behind a ReLU in a box; for every class k an attack looks there
+for the largest z_k - z_y, m_k. With L_TAPS = CE(m, y) and L_IBP that of interval bounds to the end,
+
+    L = L_TAPS * L_IBP                                     for each image
+
+whose two gradients are weighted `weight` to 1. From the point z that an attack ends at, gradients
+pass into the box by a connector: into the lower end as max(0, 1 - (z - lb) / (c (ub - lb))), into
+the upper end likewise, c = `reach`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from maar.attacks.frozen import frozen
+from maar.attacks.pgd import PGD
+from maar.attacks.rows import Rows
+from maar.bounds.bound import Box, Corners, margins
+from maar.bounds.graph import Graph, trace
+from maar.bounds.interval import Interval
+from maar.errors import UsageError
+from maar.methods.base import Batch
+from maar.methods.batchnorm import Statistics
+from maar.methods.bounded import Bounded, BoundedOutputs, worst_logits
+from maar.networks import relu_indices
+from maar.regions import Ball, LatentBox
+from maar.settings import AboveZero, Count, Range
+
+
+@dataclass(frozen=True)
+class TAPS(Bounded):
+    """A product of the latent attack's loss and of IBP's."""
+
+    name: ClassVar[str] = "taps"
+    paper: ClassVar[str] = "Mao et al., Connecting certified and adversarial training"
+    year: ClassVar[int] = 2023
+    idea: ClassVar[str] = "intervals through the first layers, an attack in their box for the rest"
+    score: ClassVar[str] = "certified_accuracy"
+
+    suffix: Count = 1
+    """ReLU layers behind the box that is attacked; 0: none, which is IBP"""
+    weight: AboveZero = 5.0
+    """of the attack's gradient, beside 1 for IBP's"""
+    reach: Annotated[float, Range(above=0, high=1)] = 0.5
+    """c of the gradient connector, as a part of the box"""
+    latent: PGD = field(default_factory=lambda: PGD(steps=8, step_size=0.25, loss="margin"))
+    """the attack in the box, for each class"""
+
+    def box(self, batch: Batch, passes: Statistics) -> Box:
+        """What is enclosed: the ball."""
+        return Ball(batch.x, batch.eps)
+
+    def bound(self, batch: Batch, passes: Statistics, out: BoundedOutputs) -> None:
+        box, at = self.box(batch, passes), self._split(batch)
+        C = margins(batch.y, out.nat.shape[1], batch.x.dtype)
+        with passes.fixed():
+            first, second = (_graph(batch, at, part) for part in ("first", "second"))
+            front = Interval()(first, box)
+            latent = [side.unflatten(1, first.shapes[-1]) for side in (front.lb, front.ub)]
+            found = Interval()(second, Corners(*latent), C)
+        out.width, out.pre = (box.ub - box.lb).mean() / 2, (*front.pre, *found.pre)
+        out.of_box = worst_logits(found.lb, batch.y)
+        out.worst = [(1.0, out.of_box)]
+        if self.suffix:
+            points = self._points(batch, passes, LatentBox(latent[0], latent[1], at), C.shape[1])
+            with passes.fixed():
+                z = batch.net[at:](points.flatten(0, 1)).unflatten(0, points.shape[:2])
+            ahead = (C * z).sum(2)  # z_y - z_k at the point that was found for k
+            out.worst = [(1.0, worst_logits(ahead, batch.y))]
+
+    def worst(self, batch: Batch, outputs: BoundedOutputs) -> Tensor:
+        if not self.suffix:
+            return super().worst(batch, outputs)
+        [(_, attacked)], of_box = outputs.worst, outputs.of_box
+        assert of_box is not None
+        taps = F.cross_entropy(attacked, batch.y, reduction="none")
+        ibp = F.cross_entropy(of_box, batch.y, reduction="none")
+        share = 2 * self.weight / (1 + self.weight)
+        weighted = share * taps * ibp.detach() + (2 - share) * ibp * taps.detach()
+        # (its value is twice the product: only its gradient is wanted)
+        return (weighted - weighted.detach() + (taps * ibp).detach()).mean()
+
+    def _split(self, batch: Batch) -> int:
+        relus = relu_indices(batch.net)
+        if self.suffix >= len(relus):
+            raise UsageError(
+                f"suffix = {self.suffix} leaves no ReLU for the intervals (accepted: less than the "
+                f"{len(relus)} of the network)"
+            )
+        return relus[len(relus) - 1 - self.suffix] + 1
+
+    def _points(self, batch: Batch, passes: Statistics, box: LatentBox, others: int) -> Tensor:
+        """For each image and other class, the point where the attack ends, connected to the box."""
+        images = torch.arange(len(batch.y), device=batch.y.device).repeat_interleave(others)
+        classes = torch.arange(others + 1, device=batch.y.device).expand(len(batch.y), -1)
+        target = classes[classes != batch.y[:, None]]
+        still = LatentBox(box.lb.detach(), box.ub.detach(), box.at).select(images)
+        net = batch.net[box.at :]
+        with passes.fixed(gradient=False), frozen(net), torch.no_grad():
+            rows = Rows(
+                suffix=net,
+                region=still,
+                y=batch.y[images],
+                target=target,
+                loss=self.latent.loss,
+                images=images,
+                best=None,
+                every_step=False,
+                early_exit=False,
+            )
+            start = still.random_start(batch.generator)
+            points = still.point(self.latent.run(rows, start))
+        return connected(points.unflatten(0, (-1, others)), box, self.reach)
+
+
+def connected(points: Tensor, box: Box, reach: float) -> Tensor:
+    """The points [N, K, ...] with the connector's gradients into the ends of the box [N, ...]."""
+    lb, ub = box.lb.unsqueeze(1), box.ub.unsqueeze(1)
+    span = (reach * (ub - lb)).detach().clamp_min(torch.finfo(points.dtype).tiny)
+    to_lb = (1 - (points - lb.detach()) / span).clamp_min(0)
+    to_ub = (1 - (ub.detach() - points) / span).clamp_min(0)
+    return points + to_lb * (lb - lb.detach()) + to_ub * (ub - ub.detach())
+
+
+def _graph(batch: Batch, at: int, part: str) -> Graph:
+    key = f"{part} part of the layers, split at {at}"
+    if key not in batch.memo:
+        first = trace(batch.net[:at], batch.x.shape[1:])
+        batch.memo[key] = first if part == "first" else trace(batch.net[at:], first.shapes[-1])
+    return batch.memo[key]

@@ -1,0 +1,115 @@
+"""TAPS and STAPS: their limits, the order of the estimates, the connector."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from maar.attacks.pgd import PGD
+from maar.bounds.bound import Corners, margins
+from maar.bounds.interval import Interval
+from maar.errors import UsageError
+from maar.methods.base import Batch, Stage
+from maar.methods.ibp import IBP
+from maar.methods.sabr import SABR
+from maar.methods.schedules import Constant
+from maar.methods.staps import STAPS
+from maar.methods.taps import TAPS, connected
+from maar.regions import Ball
+
+STRONG = PGD(steps=40, step_size=0.1, loss="margin")
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 3, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(27, 6), nn.ReLU(),
+        nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3),
+    )  # fmt: skip
+    return Batch(
+        net=net,
+        x=torch.rand(5, 1, 6, 6),
+        y=torch.tensor([0, 1, 2, 0, 1]),
+        eps=0.1,
+        stage=Stage("input", 1, Constant(0.1)),
+        generator=torch.Generator().manual_seed(1),
+    )
+
+
+def gradients(method, batch):
+    batch.generator.manual_seed(1)
+    batch.memo.clear()
+    total = torch.stack(list(method.loss(batch).values())).sum()
+    return total, torch.autograd.grad(total, list(batch.net.parameters()))
+
+
+def test_without_an_attacked_part_they_are_ibp_and_sabr(batch):
+    torch.testing.assert_close(gradients(TAPS(suffix=0), batch), gradients(IBP(), batch))
+    torch.testing.assert_close(
+        gradients(STAPS(suffix=0, lam=0.3), batch), gradients(SABR(lam=0.3), batch)
+    )
+
+
+def test_staps_on_the_whole_ball_is_taps(batch):
+    torch.testing.assert_close(
+        gradients(STAPS(lam=1.0), batch), gradients(TAPS(), batch), rtol=0, atol=0
+    )
+
+
+@pytest.mark.parametrize("suffix", [1, 2])
+def test_the_attack_finds_the_worst_corner_of_the_box_and_no_more(batch, suffix):
+    """Behind the box lies a small network whose maximum is found by trying many points."""
+    method = TAPS(suffix=suffix, latent=STRONG)
+    out = method.outputs(batch)
+    [(_, attacked)] = out.worst
+    at = {1: 5, 2: 2}[suffix]
+    front = Interval()(batch.net[:at], Ball(batch.x, batch.eps))
+    C = margins(batch.y, 3)
+    bounds = -Interval()(batch.net, Ball(batch.x, batch.eps), C).lb
+    others = torch.arange(3) != batch.y[:, None]
+    found = attacked[others].view(5, 2)
+    assert bool((found <= bounds + 1e-5).all())
+    width = front.lb.shape[1]
+    if width > 8:
+        points = torch.rand(4000, 5, width) * (front.ub - front.lb) + front.lb
+    else:
+        corners = torch.tensor(list(itertools.product([0.0, 1.0], repeat=width)))
+        points = corners[:, None] * (front.ub - front.lb) + front.lb
+    shape = (3, 3, 3) if suffix == 2 else (width,)
+    z = batch.net[at:](points.detach().view(-1, *shape)).view(len(points), 5, 3)
+    sampled = -(C @ z.unsqueeze(-1)).squeeze(-1).amin(0)
+    assert bool((found >= sampled - 1e-3).float().mean() > 0.9)
+
+
+def test_the_loss_is_the_product_and_its_gradients_are_weighted(batch):
+    method = TAPS(weight=3.0)
+    out = method.outputs(batch)
+    [(_, attacked)] = out.worst
+    taps, ibp = (F.cross_entropy(z, batch.y, reduction="none") for z in (attacked, out.of_box))
+    weights = list(batch.net.parameters())
+    of_taps = torch.autograd.grad((taps * ibp.detach()).mean(), weights, retain_graph=True)
+    of_ibp = torch.autograd.grad((taps.detach() * ibp).mean(), weights)
+    total, found = gradients(method, batch)
+    torch.testing.assert_close(total, (taps * ibp).mean())
+    expected = [1.5 * a + 0.5 * b for a, b in zip(of_taps, of_ibp, strict=True)]
+    torch.testing.assert_close(list(found), expected)
+
+
+def test_the_connector():
+    """c = 0.5: all into the end where the point is, nothing beyond the middle."""
+    lb = torch.zeros(1, 5, requires_grad=True)
+    ub = torch.ones(1, 5, requires_grad=True)
+    points = torch.tensor([[[0.0, 0.25, 0.5, 0.875, 1.0]]])
+    out = connected(points, Corners(lb, ub), 0.5)
+    assert torch.equal(out, points)
+    out.sum().backward()
+    torch.testing.assert_close(lb.grad, torch.tensor([[1.0, 0.5, 0.0, 0.0, 0.0]]))
+    torch.testing.assert_close(ub.grad, torch.tensor([[0.0, 0.0, 0.0, 0.75, 1.0]]))
+
+
+def test_a_suffix_of_the_whole_network_is_refused(batch):
+    with pytest.raises(UsageError, match=r"suffix = 3 leaves no ReLU .*less than the 3"):
+        TAPS(suffix=3).loss(batch)
