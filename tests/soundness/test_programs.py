@@ -14,7 +14,7 @@ from random_nets import make_case
 from test_exact import true_minima
 from torch import nn
 
-from maar.bounds.bound import Problem, margins
+from maar.bounds.bound import Corners, Problem, margins
 from maar.bounds.graph import compile_network
 from maar.bounds.reduced import reduce
 from maar.certify import VERIFIERS
@@ -175,3 +175,76 @@ def test_a_tie_is_neither(solver):
         query = question("fully connected", seed, 0.0)
         settled = Cascade((VERIFIERS["milp"](solver=solver),)).settle(query)
         assert settled.status is not Status.VERIFIED or min(settled.lb.values()) < 1e-6
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_are_as_wide_as_their_error(seed):
+    """With e = 0.05 a bound holds for every network whose rows are off by so much."""
+    case, network, rows, _, truth = setting("fully connected", seed)
+    layers = [copy.copy(layer) for layer in network.layers]
+    layers[0].rows = copy.copy(layers[0].rows)
+    layers[0].rows.e = layers[0].rows.e + 0.05
+    encoder = Encoder(replace_layers(network, layers))
+    C = margins(case.y, case.classes, torch.float64)[0]
+    for j in range(len(rows)):
+        row = copy.copy(rows[torch.tensor([j])])
+        row.e = row.e + 0.25
+        bound = SOLVERS["highs"]().solve(encoder.lowest(row, choose.all_(network)).model).bound
+        assert bound <= float(truth[j]) - 0.25 + 1e-9
+        for shift in (-0.05, 0.05):
+            other = case.net_in(torch.float64)
+            with torch.no_grad():
+                other[1].bias[network.layers[0].index] += shift
+            box = case.lb[0].double(), case.ub[0].double()
+            assert bound <= float(true_minima(other, *box, C[j : j + 1])[0]) - 0.25 + 1e-6
+
+
+def replace_layers(network, layers):
+    other = copy.copy(network)
+    other.layers = layers
+    return other
+
+
+def test_tiny_entries_are_dropped_and_paid_for(monkeypatch):
+    """Here everything up to 0.2 is tiny, and the bound is still true."""
+    monkeypatch.setattr("maar.certify.milp.encoding.DROPPED", 0.2)
+    for seed in SEEDS:
+        _, network, rows, _, truth = setting("fully connected", seed)
+        encoder = Encoder(network)
+        for j in range(len(rows)):
+            model = encoder.lowest(rows[torch.tensor([j])], choose.all_(network)).model
+            assert abs(model.cost[model.cost != 0]).min(initial=1.0) > 0.2
+            assert SOLVERS["highs"]().solve(model).bound <= float(truth[j]) + 1e-9
+
+
+def by_hand(weights, biases, lb, ub):
+    """A network of the given layers, and its reduced form with the row -y_0."""
+    layers: list[nn.Module] = []
+    for weight, bias in zip(weights, biases, strict=True):
+        layer = nn.Linear(len(weight[0]), len(weight)).double()
+        with torch.no_grad():
+            layer.weight.copy_(torch.tensor(weight))
+            layer.bias.copy_(torch.tensor(bias))
+        layers += [layer, nn.ReLU()]
+    graph = compile_network(nn.Sequential(*layers[:-1]), (len(lb),), torch.float64)
+    box = Corners(*(torch.tensor([side], dtype=torch.float64) for side in (lb, ub)))
+    return reduce(Problem(graph, box, -torch.ones(1, 1, 1, dtype=torch.float64)))
+
+
+@pytest.mark.parametrize("exact", [choose.none, choose.all_])
+def test_relus_that_are_needed_by_needed_ones_only(exact):
+    """relu(2 relu(x) - 1) on [-1, 1]: the margin's row does not name the first ReLU."""
+    network, row = by_hand([[[1.0]], [[2.0]], [[1.0]]], [[0.0], [-1.0], [0.0]], [-1.0], [1.0])
+    assert network.columns == 2
+    bound = SOLVERS["highs"]().solve(Encoder(network).lowest(row, exact(network)).model).bound
+    assert -1.0 - 1e-5 < bound <= -1.0
+
+
+def test_what_is_dropped_of_a_layer_widens_its_row(monkeypatch):
+    """relu(0.1 (x_1 + x_2 + x_3) - 0.05) on [0, 1]^3, ten times."""
+    weights, biases = [[[0.1] * 3], [[10.0]]], [[-0.05], [0.0]]
+    network, row = by_hand(weights, biases, [0.0] * 3, [1.0] * 3)
+    monkeypatch.setattr("maar.certify.milp.encoding.DROPPED", 0.2)
+    model = Encoder(network).lowest(row, choose.all_(network)).model
+    assert len(model.cost) == 3  # z, p and a: the pixels are gone
+    assert SOLVERS["highs"]().solve(model).bound <= -2.5
