@@ -94,9 +94,9 @@ class Statistics:
                 module.__dict__.pop("forward", None)
 
 
-def _normalised(module: _BatchNorm, x: Tensor) -> Tensor:
+def _normalised(module: _BatchNorm, input: Tensor) -> Tensor:
     scale, shift = scale_of(module)
-    return x * per_channel(scale, x.dim()) + per_channel(shift, x.dim())
+    return input * per_channel(scale, input.dim()) + per_channel(shift, input.dim())
 
 
 def _training(net: nn.Module) -> list[_BatchNorm]:
