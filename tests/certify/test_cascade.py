@@ -120,7 +120,7 @@ def test_a_counterexample_must_be_given(query, status):
 
 def test_names():
     assert Cascade.named(CASCADE).names == list(CASCADE)
-    assert set(CASCADE) == set(VERIFIERS)
+    assert set(CASCADE) <= set(VERIFIERS)
     for names, said in [
         (["crwn"], "did you mean 'crown'"),
         (["crown", "crown"], "twice"),
