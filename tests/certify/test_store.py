@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from maar.certify.store import key_of, open_store
+from maar.certify.store import FORMAT, key_of, open_store
 from maar.errors import RunError, UsageError
 
 SUBJECT = {"weights": "a" * 64, "data": "b" * 64, "eps": 0.1, "verifiers": ["Crown(x=1)", "Pgd()"]}
@@ -83,7 +83,9 @@ def test_another_subject_is_refused(path, change, said):
     assert len(read(path)) == 3
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"key": 1, "format": 1, "subject": {}}'])
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", f'{{"key": 1, "format": {FORMAT}, "subject": {{}}}}']
+)
 def test_a_damaged_manifest(path, content):
     (path / "manifest.json").write_text(content)
     with pytest.raises(RunError, match=r"manifest.json is damaged"):

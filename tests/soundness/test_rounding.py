@@ -364,11 +364,35 @@ def test_reduced_precision_is_refused(bound):
         bound(net, box)
     torch.set_float32_matmul_precision("medium")
     try:
-        with pytest.raises(UsageError, match="float32_matmul_precision"):
+        with pytest.raises(UsageError, match=r"(matmul_|fp32_)precision"):
             bound(net, box)
         bound(net.double(), box)
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("name", ["ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"])
+def test_onednn_told_to_use_fewer_bits_is_refused(name, monkeypatch):
+    net, box = nn.Linear(2, 2), Corners(torch.zeros(1, 2), torch.ones(1, 2))
+    monkeypatch.setenv(name, "BF16")
+    with pytest.raises(UsageError, match=f"{name} = BF16"):
+        Interval(rounding=True)(net, box)
+    Interval(rounding=True)(net.double(), box)
+    monkeypatch.setenv(name, "STRICT")
+    Interval(rounding=True)(net.float(), box)
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "conv"), reason="torch is too old for it")
+@pytest.mark.parametrize("part", ["conv", "matmul"])
+def test_torch_told_to_use_fewer_bits_is_refused(part):
+    place = getattr(torch.backends.mkldnn, part)
+    before = place.fp32_precision
+    place.fp32_precision = "bf16"
+    try:
+        with pytest.raises(UsageError, match=f"mkldnn.{part}.fp32_precision = bf16|matmul_prec"):
+            Interval(rounding=True)(nn.Linear(2, 2), Corners(torch.zeros(1, 2), torch.ones(1, 2)))
+    finally:
+        place.fp32_precision = before
 
 
 @pytest.mark.parametrize("batch", [1, 2, 16, 33])

@@ -8,6 +8,8 @@ has the whole argument.
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor
 
@@ -54,12 +56,37 @@ def refuse_inexact(dtype: torch.dtype, device: torch.device, widest: int) -> Non
         raise UsageError(
             f"a layer of {widest} neurons is too wide for float32 with rounding; use float64"
         )
+    for name, mode in _cpu_modes():
+        if mode.lower() not in STRICT:
+            raise UsageError(
+                f"{name} = {mode} lets float32 be computed in fewer bits, which rounding does not"
+                " account for (accepted: not set, or strict IEEE arithmetic)"
+            )
     gpu = device.type == "cuda" and torch.backends.cudnn.enabled
     if torch.get_float32_matmul_precision() != "highest" or gpu:
         raise UsageError(
             "float32 with rounding needs torch.set_float32_matmul_precision('highest') and, on a"
             " GPU, torch.backends.cudnn.enabled = False (TF32, Winograd); or use float64"
         )
+
+
+STRICT = ("", "none", "ieee", "strict")
+
+
+def _cpu_modes() -> list[tuple[str, str]]:
+    """Everything by which somebody may have allowed oneDNN to convolve in bfloat16 or TF32."""
+    modes = [
+        (name, os.environ.get(name, ""))
+        for name in ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")
+    ]
+    for part in ("", "mkldnn", "mkldnn.conv", "mkldnn.matmul"):
+        # (torch before 2.9 has none of these)
+        found = torch.backends
+        for step in part.split(".") if part else []:
+            found = getattr(found, step, None)
+        path = ".".join(["torch.backends", *([part] if part else []), "fp32_precision"])
+        modes.append((path, str(getattr(found, "fp32_precision", ""))))
+    return modes
 
 
 def outward(lb: Tensor, ub: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:

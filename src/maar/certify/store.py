@@ -30,7 +30,9 @@ from maar.files import locked, write_bytes, write_text
 
 LOCK = ".lock"
 MANIFEST = "manifest.json"
-FORMAT = 1
+# Part of the key. Raised also when a verifier turned out to have been wrong, so that no verdict of
+# the code before is continued or joined: 2 after alpha-CROWN took a NaN for a stable ReLU.
+FORMAT = 2
 
 Subject = dict[str, Any]
 """What the verdicts are about: hashes of weights and data, eps, verifiers."""

@@ -131,13 +131,14 @@ def relax(
     rows: Tensor, constant: Tensor, lb: Tensor, ub: Tensor, slope: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """From rows over relu(v) to rows over v: below by `slope` v, above by the chord."""
-    unstable = (lb < 0) & (ub > 0)
+    # Asked this way round, a NaN for a bound passes for no stable ReLU and stays a NaN.
+    stable = (lb >= 0) | (ub <= 0)
     on = (lb >= 0).to(rows.dtype)
-    chord = torch.where(unstable, ub / (ub - lb).clamp_min(1e-300), on)
+    chord = torch.where(stable, on, ub / (ub - lb).clamp_min(1e-300))
     if slope is None:
         slope = (ub > -lb).to(rows.dtype)
-    slope = torch.where(unstable, slope, on)
-    height = torch.where(unstable, -lb * chord, torch.zeros_like(lb))
+    slope = torch.where(stable, on, slope)
+    height = torch.where(stable, torch.zeros_like(lb), -lb * chord)
     negative = rows.clamp_max(0)
     constant = constant + (negative * height).flatten(1).sum(1)
     return rows.clamp_min(0) * slope + negative * chord, constant
