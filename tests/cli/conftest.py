@@ -1,6 +1,5 @@
 """A run to ask about: tiny images, a network trained for a second."""
 
-import os
 import shutil
 
 import numpy as np
@@ -11,16 +10,14 @@ from maar.cli.main import main
 IMAGES = 24
 
 
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    """A folder with tiny images of two classes and a network trained on them."""
-    folder = tmp_path_factory.mktemp("runs")
+def make_run(folder, images, settings):
+    """Fill a folder with tiny images of two classes and a network trained on them."""
     rng = np.random.RandomState(0)
     y = np.arange(200) % 2
     # class 1 is brighter, by enough for some images to be robust
     x = np.clip(rng.normal(0.35 + 0.3 * y[:, None, None], 0.25, (200, 3, 3)), 0, 1)
     x = (255 * x).astype(np.uint8)
-    np.savez(folder / "my.npz", x_train=x, y_train=y, x_test=x[:IMAGES], y_test=y[:IMAGES])
+    np.savez(folder / "my.npz", x_train=x, y_train=y, x_test=x[:images], y_test=y[:images])
     (folder / "net.py").write_text(
         "from torch import nn\n"
         "def small(shape, classes, mean, std):\n"
@@ -28,16 +25,25 @@ def trained(tmp_path_factory):
         "    return nn.Sequential(nn.Flatten(), nn.Linear(9, 8), nn.ReLU(), last)\n"
     )
     (folder / "my.toml").write_text(
-        'data = "npz:my.npz"\nnetwork = "net.py:small"\nthreads = 1\neps = 0.1\n'
+        f'data = "npz:my.npz"\nnetwork = "net.py:small"\nthreads = 1\n{settings}\n'
         '[method]\nname = "standard"\n[train]\nepochs = 10\nbatch = 20\nlr = 0.02\n'
     )
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         assert main(["train", "my.toml"]) == 0
-    finally:
-        os.chdir(before)
     return folder
+
+
+@pytest.fixture(scope="session")
+def run_maker():
+    """The function, for files that ask for a run of their own."""
+    return make_run
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A folder with tiny images of two classes and a network trained on them."""
+    return make_run(tmp_path_factory.mktemp("runs"), IMAGES, "eps = 0.1")
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """`maar evaluate` as a user sees it."""
 
 import json
-import os
 import re
 import shutil
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,32 +13,9 @@ IMAGES = 40
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A folder with tiny images of two classes and a network trained on them."""
-    folder = tmp_path_factory.mktemp("runs")
-    rng = np.random.RandomState(0)
-    y = np.arange(200) % 2
-    # class 1 is brighter, by enough for some images to be robust
-    x = np.clip(rng.normal(0.35 + 0.3 * y[:, None, None], 0.25, (200, 3, 3)), 0, 1)
-    x = (255 * x).astype(np.uint8)
-    np.savez(folder / "my.npz", x_train=x, y_train=y, x_test=x[:IMAGES], y_test=y[:IMAGES])
-    (folder / "net.py").write_text(
-        "from torch import nn\n"
-        "def small(shape, classes, mean, std):\n"
-        "    last = nn.Linear(8, classes)\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(9, 8), nn.ReLU(), last)\n"
-    )
-    (folder / "my.toml").write_text(
-        'data = "npz:my.npz"\nnetwork = "net.py:small"\nthreads = 1\neps = 0.05\nvalid = 20\n'
-        '[method]\nname = "standard"\n[train]\nepochs = 10\nbatch = 20\nlr = 0.02\n'
-    )
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        assert main(["train", "my.toml"]) == 0
-    finally:
-        os.chdir(before)
-    return folder
+def trained(tmp_path_factory, run_maker):
+    """With images for validation."""
+    return run_maker(tmp_path_factory.mktemp("runs"), IMAGES, "eps = 0.05\nvalid = 20")
 
 
 @pytest.fixture
