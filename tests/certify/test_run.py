@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 
+from maar.certify import fork_server, workers
 from maar.certify.display import Display
 from maar.certify.run import make_plan, run
 from maar.certify.verdict import Verdict
@@ -118,16 +119,23 @@ def test_another_network_eps_or_cascade_has_another_key(plan, trained, mnist_min
     assert len({plan.key, *(other.key for other in others)}) == 4
 
 
-def test_workers_give_the_same_verdicts_and_a_killed_one_costs_its_image(plan, whole, tmp_path):
-    class Killer(Display):
-        """Kills a worker once, while it is at an image."""
+def test_workers_give_the_same_verdicts_and_a_killed_one_costs_its_image(
+    plan, whole, tmp_path, monkeypatch
+):
+    busy, send = [], workers._Worker.send
 
-        killed = 0
+    def noted(self, job):
+        busy.append(self.process.pid)
+        send(self, job)
+
+    monkeypatch.setattr(workers._Worker, "send", noted)
+
+    class Killer(Display):
+        """Kills a worker once, while it is at an image or gets the next one."""
 
         def add(self, record, tally):
-            if not self.killed and tally.done == 3:
-                self.killed = multiprocessing.active_children()[0].pid
-                os.kill(self.killed, signal.SIGKILL)
+            if tally.done == 3:
+                os.kill(busy[-1], signal.SIGKILL)
 
     path = tmp_path / "store"
     tally = run(plan, path, workers=2, display=Killer())
@@ -139,6 +147,29 @@ def test_workers_give_the_same_verdicts_and_a_killed_one_costs_its_image(plan, w
     tally = run(plan, path, workers=1)
     assert tally.counts["error"] == 0
     assert verdicts(path) == verdicts(whole[0])
+
+
+@pytest.mark.parametrize("stillborn", [2, 99])
+def test_workers_that_die_before_they_are_ready_cost_nothing_unless_all_do(
+    plan, whole, tmp_path, monkeypatch, stillborn
+):
+    started = []
+
+    def start(process):
+        fork_server.start(process)
+        started.append(process.pid)
+        if len(started) <= stillborn:
+            os.kill(process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(workers, "start", start)
+    if stillborn > 2:
+        with pytest.raises(RunError, match=r"cannot start; try --workers 1"):
+            run(plan, tmp_path / "store", workers=2)
+        assert len(started) <= 6
+    else:
+        run(plan, tmp_path / "store", workers=2)
+        assert verdicts(tmp_path / "store") == verdicts(whole[0])
+    assert not multiprocessing.active_children()
 
 
 def test_an_interrupt_leaves_what_is_done(plan, whole, tmp_path):

@@ -29,6 +29,8 @@ from maar.process import prepare
 
 # A worker's start costs about as much as so many easy images.
 WORTH_A_WORKER = 20
+# So many may die before they are ready; one more, and it is no accident.
+STILLBORN = 3
 # So many of the last images per worker are put in order.
 LAST = 100
 
@@ -146,6 +148,7 @@ def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Results:
     # As bytes, and images as numpy arrays: torch would put tensors into shared memory, which is
     # small in containers and costs a file descriptor each.
     payload = pickle.dumps(task)
+    stillborn = 0
     crew: list[_Worker] = []
     try:
         for _ in range(workers):
@@ -157,6 +160,9 @@ def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Results:
                 job, settled = worker.receive()
                 if job is not None and settled is not None:
                     yield job, settled
+                stillborn += not worker.ready
+                if stillborn > STILLBORN:
+                    raise RunError("worker processes cannot start; try --workers 1")
                 if waiting and not worker.lost:
                     worker.send(waiting.popleft())
                     continue
@@ -189,16 +195,14 @@ class _Worker:
             self.pipe.send(job)
 
     def receive(self) -> tuple[Job | None, Settled | None]:
-        """The job done and its verdict; both None for the message that it is ready."""
+        """The job done and its verdict; no job if it has become ready, or died before that."""
         try:
             settled: Settled | None = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
-            if not self.ready:
-                raise RunError("a worker process cannot start; try --workers 1") from None
             self.lost = True
             why = f"the worker process died ({_reason(self.process.exitcode)})"
-            settled = Settled(status=Status.ERROR, error=why)
+            return self.job, Settled(status=Status.ERROR, error=why)
         self.ready = True
         return self.job, settled
 

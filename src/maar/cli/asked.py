@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from maar.certify import VERIFIERS
 from maar.certify.fork_server import warm_up
 from maar.certify.presets import DEFAULT, PRESETS
 from maar.certify.solvers import DEFAULT as SOLVER
@@ -53,7 +54,7 @@ class Asked:
     """Which verifiers to ask: for a quick answer, for all answers, or as in the MAAR paper."""
     verifiers: Annotated[
         str | None,
-        tyro.conf.arg(metavar="A,B,...", help_behavior_hint="(default: those of the preset)"),
+        tyro.conf.arg(metavar="A,B,...", help_behavior_hint=f"(of: {', '.join(VERIFIERS)})"),
     ] = None
     """Instead of a preset: verifiers to ask, in this order, separated by commas."""
     solver: Annotated[
