@@ -11,19 +11,25 @@ import os
 _MMAP_THRESHOLD = ("MALLOC_MMAP_THRESHOLD_", -3)
 _TRIM_THRESHOLD = ("MALLOC_TRIM_THRESHOLD_", -1)
 _GIGABYTE = 1 << 30
+# About a tenth of a millisecond.
+_SPINS = 20_000
 
 
 def prepare() -> None:
     """Call before torch is loaded. What the user has set in the environment stays.
 
     Threads: OpenMP's spin while they wait for each other; on a machine that does anything else
-    beside, that makes two threads several times slower than one.
+    beside, that makes two threads several times slower than one. If they go to sleep at once, waking
+    them costs more than a small operation: a training step took twice as long (measured). So they
+    spin for a moment.
 
     Memory: bounds allocate and free tensors of many megabytes, image after image. By default each
     goes back to the kernel and comes again page by page, which can cost as much as the arithmetic.
     Here freed memory is kept for the next tensor.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.setdefault("GOMP_SPINCOUNT", str(_SPINS))  # GNU's, which PyTorch brings along
     for variable, option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
         if variable in os.environ:
             continue
