@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from maar.certify.solvers import DEFAULT, DEFAULT_LP, SOLVERS
 from maar.certify.solvers.dual import safe_bound
 from maar.certify.solvers.model import Csr, Model
+from maar.certify.solvers.scip import muted
 from maar.certify.solvers.solver import Raw, Solver, Status
 from maar.errors import UsageError
 
@@ -161,3 +163,10 @@ def test_names():
         assert SOLVERS[name].name == name
     with pytest.raises(UsageError, match="scip"):
         SOLVERS["sicp"]
+
+
+def test_soplex_is_not_heard(capfd):
+    with muted():
+        os.write(2, b"Cannot set optimality tolerance")
+    os.write(2, b"heard")
+    assert capfd.readouterr().err == "heard"

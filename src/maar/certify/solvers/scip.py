@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+import os
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -74,7 +77,8 @@ class Scip(Solver):
         cost = dict(zip(terms[some].tolist(), model.cost[some].tolist(), strict=True))
         scip.setObjective(Expr(cost))
         scip.addObjoffset(model.constant)
-        scip.optimize()
+        with muted():
+            scip.optimize()
         reached = {
             "optimal": Status.OPTIMAL,
             "timelimit": Status.TIMEOUT,
@@ -108,3 +112,16 @@ def _sides(values: np.ndarray, missing: float | None) -> list[Any]:
     for i in np.flatnonzero(np.isinf(values)).tolist():
         found[i] = missing if missing is None else math.copysign(missing, found[i])
     return found
+
+
+@contextlib.contextmanager
+def muted() -> Iterator[None]:
+    """Let nothing through to stderr: SoPlex complains there about tolerances that SCIP asks of it."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
