@@ -19,7 +19,7 @@ def prepare() -> None:
     """Call before torch is loaded. What the user has set in the environment stays.
 
     Threads: OpenMP's spin while they wait for each other; on a machine that does anything else
-    beside, that makes two threads several times slower than one. If they go to sleep at once, waking
+    beside, that makes two threads several times slower than one. If they sleep at once, to wake
     them costs more than a small operation: a training step took twice as long (measured). So they
     spin for a moment.
 

@@ -116,7 +116,7 @@ def _sides(values: np.ndarray, missing: float | None) -> list[Any]:
 
 @contextlib.contextmanager
 def muted() -> Iterator[None]:
-    """Let nothing through to stderr: SoPlex complains there about tolerances that SCIP asks of it."""
+    """Let nothing through to stderr: SoPlex complains there of tolerances that SCIP asks for."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
