@@ -43,10 +43,12 @@ def _list(known: list[Entry]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for head in ("name", "data", "eps", "method", "network"):
-        table.add_column(head)
+    # A name must be there whole, to be copied; where it is narrow, the rest breaks into lines.
+    table.add_column("name", no_wrap=True, min_width=max(len(PREFIX + one.name) for one in known))
+    for head in ("data", "eps", "method", "network"):
+        table.add_column(head, overflow="fold")
     for head in ("acc", "CR", "images", "MB"):
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", no_wrap=True)
     for one in known:
         size = f"{one.path.stat().st_size / 1e6:.1f}" if one.path.is_file() else "missing"
         shares = (f"{100 * one.accuracy:.2f}", f"{100 * one.certified:.2f}")
