@@ -1,5 +1,7 @@
 """One thread for torch, and the real data sets for tests that are marked `data`."""
 
+import signal
+
 import pytest
 import torch
 
@@ -8,6 +10,9 @@ from maar.errors import MaarError
 
 # Several workers share the machine, and sums come out the same on every machine.
 torch.set_num_threads(1)
+# A shell that starts the tests in the background has Ctrl-C ignored, in all their children too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
