@@ -60,6 +60,7 @@ Count = Annotated[int, Range(low=0)]
 Positive = Annotated[int, Range(low=1)]
 NonNegative = Annotated[float, Range(low=0)]
 AboveZero = Annotated[float, Range(above=0)]
+Share = Annotated[float, Range(low=0, high=1)]
 
 
 def convert(hint: Any, value: Any) -> Any:

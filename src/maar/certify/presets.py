@@ -24,14 +24,7 @@ DEFAULT = "complete"
 Preset = Mapping[str, Mapping[str, Any]]
 
 PRESETS: dict[str, Preset] = {
-    "fast": {
-        "misclassified": {},
-        "interval": {},
-        "quick_pgd": {},
-        "crown": {},
-        "alpha_crown": {},
-        "pgd": {},
-    },
+    "fast": {name: {} for name in CASCADE if name != "bab"},
     "complete": {name: {} for name in CASCADE},
     # "DiffAI-v3" is COLT's zonotope with learned slopes; COLT refines the second convolution's
     # neurons by an LP each before its MILPs.

@@ -22,6 +22,7 @@ from maar.eps import Eps
 from maar.methods import shi
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.batchnorm import Policy, Statistics
+from maar.methods.l1 import l1_norm
 from maar.methods.schedules import Ramp, Smooth
 from maar.regions import Ball
 from maar.settings import AboveZero, NonNegative
@@ -118,8 +119,7 @@ class Bounded(Method):
         for k, (lb, ub) in enumerate(outputs.pre, start=1):
             batch.note(**{f"unstable_relu_{k}": ((lb < 0) & (ub > 0)).flatten(1).sum(1)})
         if self.l1:
-            weights = [p for p in batch.net.parameters() if p.dim() > 1]
-            terms["l1"] = self.l1 * torch.stack([weight.abs().sum() for weight in weights]).sum()
+            terms["l1"] = self.l1 * l1_norm(batch.net)
         fade = self.regularise * (1 - batch.at.get("grown", 1.0))
         if self.regularise and self.ramp + self.warmup:
             if fade and outputs.width is not None and outputs.pre:

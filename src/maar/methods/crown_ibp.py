@@ -20,9 +20,10 @@ from maar.bounds.crown import Crown
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import BoundedOutputs, enclosed, worst_logits
-from maar.methods.ibp import IBP, Share
+from maar.methods.ibp import IBP
 from maar.methods.schedules import Ramp
 from maar.regions import Ball
+from maar.settings import Share
 
 CROWN = Crown("interval", upper=False)
 

@@ -21,8 +21,8 @@ from maar.attacks.pgd import PGD
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import Bounded, BoundedOutputs
-from maar.methods.ibp import Share
 from maar.regions import Ball
+from maar.settings import Share
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ Gowal ends at 0.5, Shi has 0 throughout.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,9 +19,7 @@ from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import Bounded, BoundedOutputs
 from maar.methods.schedules import Ramp
 from maar.regions import Ball
-from maar.settings import Range
-
-Share = Annotated[float, Range(low=0, high=1)]
+from maar.settings import Share
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from maar.eps import Eps
 from maar.errors import UsageError
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.batchnorm import population_statistics
+from maar.methods.l1 import l1_norm
 from maar.methods.schedules import Constant, Ramp
 from maar.networks import relu_indices, split
 from maar.regions import Ball, LatentZonotope, Region
@@ -161,7 +162,7 @@ class Layerwise(Method):
         if self.mix and stage.relu:
             terms["previous"] = losses[1] if len(losses) > 1 else batch.x.new_zeros(())
         if self.l1:
-            terms["l1"] = self.l1 * _l1_norm(batch.net)
+            terms["l1"] = self.l1 * l1_norm(batch.net)
         if outputs.following is not None:
             lb, ub = outputs.following
             unstable = (-lb).clamp_min(0) * ub.clamp_min(0)
@@ -241,9 +242,3 @@ def _note_errors(batch: Batch, outputs: LayerwiseOutputs) -> None:
     broken = outputs.worst[0][1].argmax(1) != batch.y
     batch.note(accuracy=right)
     batch.ratio(verified_error=(right & broken, right))
-
-
-def _l1_norm(net: nn.Sequential) -> Tensor:
-    """Of the weights that this stage trains; the biases are left out, as in COLT."""
-    weights = [p for p in net.parameters() if p.requires_grad and p.dim() > 1]
-    return torch.stack([weight.abs().sum() for weight in weights]).sum()

@@ -14,8 +14,8 @@ from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import BoundedOutputs
 from maar.methods.expressive import Attacked
-from maar.methods.ibp import Share
 from maar.regions import Ball, SmallBox
+from maar.settings import Share
 
 
 @dataclass(frozen=True)

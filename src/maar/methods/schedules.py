@@ -37,32 +37,28 @@ class Ramp:
         t = max(0.0, t - self.begin)
         if t >= self.epochs:
             return self.end
-        return self.start + (self.end - self.start) * t / self.epochs
+        return self.start + (self.end - self.start) * self.risen(t / self.epochs)
+
+    def risen(self, part: float) -> float:
+        """How much of the way up, after this part of the way along."""
+        return part
 
 
 @dataclass(frozen=True)
-class Smooth:
+class Smooth(Ramp):
     """Like `Ramp`, but slow at first: along t^4 over a quarter of the way, then a straight line.
 
     The customary schedule of eps in training by bounds (auto_LiRPA's "smoothed"); the two pieces
     meet with one slope.
     """
 
-    start: float
-    end: float
-    epochs: float
-    begin: float = 0.0
-
-    def __call__(self, t: float) -> float:
-        t = max(0.0, t - self.begin)
-        if t >= self.epochs:
-            return self.end
-        part, bend, power = t / self.epochs, 0.25, 4
+    def risen(self, part: float) -> float:
+        bend, power = 0.25, 4
         scale = 1 / ((1 - bend) * power * bend ** (power - 1) + bend**power)
+        if part < bend:
+            return scale * part**power
         height = scale * bend**power
-        slope = (1 - height) / (1 - bend)
-        risen = scale * part**power if part < bend else height + (part - bend) * slope
-        return self.start + (self.end - self.start) * risen
+        return height + (part - bend) * (1 - height) / (1 - bend)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from maar.attacks.pgd import PGD
 from maar.bounds.bound import Box
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
-from maar.methods.ibp import Share
 from maar.methods.taps import TAPS
 from maar.regions import Ball, SmallBox
+from maar.settings import Share
 
 
 @dataclass(frozen=True)
