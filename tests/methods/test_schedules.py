@@ -2,7 +2,7 @@
 
 import pytest
 
-from maar.methods.schedules import Constant, Halving, OneCycle, Ramp, Steps
+from maar.methods.schedules import Constant, Halving, OneCycle, Ramp, Smooth, Steps
 
 
 def test_constant():
@@ -35,3 +35,14 @@ def test_one_cycle_rises_to_its_peak_and_falls_to_nearly_nothing():
     assert cycle(100.0) == pytest.approx(2.0 / 250_000)
     assert all(cycle(t / 10) < cycle((t + 1) / 10) for t in range(300))
     assert all(cycle(t / 10) > cycle((t + 1) / 10) for t in range(300, 1000))
+
+
+def test_smooth_is_slow_at_first_and_has_one_slope_at_the_bend():
+    smooth, ramp = Smooth(1.0, 3.0, epochs=8.0, begin=2.0), Ramp(1.0, 3.0, epochs=8.0, begin=2.0)
+    for schedule in (smooth, ramp):
+        assert [schedule(t) for t in (0.0, 2.0, 10.0, 50.0)] == [1.0, 1.0, 3.0, 3.0]
+    values = [smooth(2 + 8 * i / 100) for i in range(101)]
+    assert values == sorted(values)
+    assert all(value <= ramp(2 + 8 * i / 100) + 1e-12 for i, value in enumerate(values))
+    before, after = (values[25] - values[24]), (values[26] - values[25])
+    assert before == pytest.approx(after, rel=0.1)
