@@ -11,7 +11,8 @@ from maar.networks import make
 
 SETTINGS = ("mnist-0.1", "cifar10-2_255", "cifar10-8_255")
 METHODS = ("maar", "mat", "colt")
-GROUPS = [f"{setting}-{{}}-paper" for setting in SETTINGS] + ["mnist-0.1-{}-cpu"]
+PROFILES = ("paper", "cpu")
+GROUPS = [f"{setting}-{{}}-{profile}" for setting in SETTINGS for profile in PROFILES]
 
 
 def layerwise(config) -> Layerwise:
