@@ -1,0 +1,205 @@
+"""A report made by hand, with everything in it that the model can say."""
+
+import numpy as np
+import pytest
+
+from maar.report.model import (
+    Axis,
+    Band,
+    Cell,
+    Column,
+    Evidence,
+    Figure,
+    Gallery,
+    GalleryItem,
+    Notice,
+    Picture,
+    Report,
+    Section,
+    Series,
+    Table,
+)
+from maar.report.png import data_uri
+
+NASTY = "<script>alert('a & b')</script>_%$"
+"""A run's name: whoever renders has to escape it."""
+
+
+def evidence(run: str) -> Evidence:
+    return Evidence(
+        source=f"runs/{run}/certify/eps-0.1-0123abcd",
+        images=1000,
+        of=10_000,
+        split="test",
+        eps="0.1",
+        preset="complete",
+        verifiers=("misclassified", "crown", "bab"),
+        seconds=123.4,
+        profile="cpu",
+        seeds=(0, 1, 2),
+        weights="89abcdef",
+        hardware="AMD EPYC, 2 threads",
+        command=f"maar certify runs/{run} --limit 1000",
+    )
+
+
+def share(value: float, run: str, digits: int = 1, **more) -> Cell:
+    return Cell(f"{100 * value:.{digits}f}", value, evidence(run), **more)
+
+
+def comparison() -> Table:
+    names = ("method", "eps", "ACC", "ACC published", "CR", "CR published", "difference")
+    rows = [
+        (
+            Cell(method, method, chips=()),
+            Cell("0.1", 0.1),
+            share(acc, method),
+            Cell(f"{100 * acc + 0.2:.1f}", acc + 0.002, note="the paper's rerun"),
+            Cell(f"{100 * cr:.1f} ± 0.2", cr, evidence(method), "strong"),
+            Cell(f"{100 * cr + 0.5:.1f}", cr + 0.005, note="Table 1"),
+            Cell("-0.5", -0.005, tone="bad"),
+        )
+        for method, acc, cr in (("maar", 0.989, 0.968), ("colt", 0.99, 0.966), (NASTY, 0.97, 0.9))
+    ]
+    columns = [Column(name, numeric=name != "method", help=f"{name} in %") for name in names]
+    return Table(
+        "comparison-mnist",
+        "MNIST, eps 0.1: published and measured",
+        tuple(columns),
+        tuple(rows),
+        "Mean and standard deviation over three seeds.",
+        ("Published: the paper's Table 1.", "CR of COLT is 58.6 in Table 1 and 59.6 in the text."),
+    )
+
+
+def runs() -> Table:
+    columns = (
+        Column("run"),
+        Column("method", filterable=True),
+        Column("state", filterable=True),
+        Column("ACC", numeric=True),
+        Column("CR", numeric=True),
+        Column("seconds", numeric=True),
+        Column("differs in"),
+    )
+    rows = []
+    for i, name in enumerate(("maar-seed0", "maar-seed1", "colt-seed0", NASTY)):
+        state = "interrupted" if i == 3 else "finished"
+        chips = (f"seed = {i}", f"method.lam = {6 - i}")
+        rows.append(
+            (
+                Cell(name, name),
+                Cell(name.split("-")[0], name.split("-")[0]),
+                Cell(state, state, tone="good" if state == "finished" else "muted"),
+                share(0.98 + i / 1000, name),
+                Cell() if i == 3 else share(0.95 + i / 500, name),
+                Cell(f"{1000 + 9.5 * i:,.0f}", 1000 + 9.5 * i),
+                Cell(", ".join(chips), ", ".join(chips), chips=chips),
+            )
+        )
+    return Table("runs", "Runs", columns, tuple(rows), is_long=True)
+
+
+def figures() -> tuple[Figure, ...]:
+    epochs = tuple(range(1, 11))
+    curves = Figure(
+        "curves-verified-error",
+        "Verified error by epoch",
+        "lines",
+        Axis("epoch"),
+        Axis("verified error", is_share=True),
+        (
+            Series("maar-seed0", epochs, tuple(0.2 / e for e in epochs), group="maar"),
+            Series(
+                NASTY,
+                epochs,
+                (*(0.3 / e for e in epochs[:6]), None, *(0.3 / e for e in epochs[7:])),
+                group="colt",
+                is_dashed=True,
+            ),
+        ),
+        (Band(0.5, 4.5, "stage 1"), Band(4.5, 8.5, "stage 2"), Band(8.5, 10.5, "stage 3")),
+        "Verified error is the success of an attack on training images, not a verifier's result.",
+    )
+    bars = Figure(
+        "cr-over-eps",
+        "Certified robustness over eps",
+        "bars",
+        Axis("eps", "category"),
+        Axis("CR", is_share=True),
+        (
+            Series(
+                "maar",
+                ("0.05", "0.1", "0.2"),
+                (0.98, 0.96, 0.5),
+                (0.975, 0.95, 0.45),
+                (0.985, 0.97, 0.55),
+                ("1,000 images",) * 3,
+                "maar",
+            ),
+            Series("colt", ("0.05", "0.1", "0.2"), (0.97, 0.95, None), group="colt"),
+        ),
+    )
+    cascade = Figure(
+        "cascade",
+        "Who settled what",
+        "stacked",
+        Axis("certification", "category"),
+        Axis("images"),
+        tuple(
+            Series(verifier, ("maar-seed0", NASTY), (count, 1000 - count))
+            for verifier, count in (("crown", 900), ("bab", 80), ("open", 20))
+        ),
+    )
+    return curves, bars, cascade
+
+
+def galleries() -> tuple[Gallery, ...]:
+    chance = np.random.default_rng(0)
+    items = []
+    for index in range(6):
+        clean = chance.random((3 if index % 2 else 1, 28, 28))
+        kinds = {"clean": clean, "adversarial": 1 - clean, "difference x10": clean**2}
+        items.append(
+            GalleryItem(
+                "maar-seed0" if index < 5 else NASTY,
+                index,
+                "7" if index < 5 else NASTY,
+                tuple(Picture(name, data_uri(image), 28, 28) for name, image in kinds.items()),
+                (("answer", "9"), ("margin", "-0.031"), ("found by", "pgd")),
+                evidence("maar-seed0"),
+            )
+        )
+    return (
+        Gallery("counterexamples", "Counterexamples", tuple(items), "Least changed first."),
+        Gallery("least-robust", "Least robust certified images", tuple(items[:2])),
+    )
+
+
+def make_example() -> Report:
+    """A report with every kind of block; `NASTY` wherever a user's name can stand."""
+    return Report(
+        title=f"A report on {NASTY}",
+        made="2020-06-04 12:00 UTC",
+        version="0.1.0",
+        command="maar report runs -o report",
+        sections=(
+            Section("comparison", "Paper and measurement", (comparison(),)),
+            Section("curves", "Training", figures()[:1], "Stages are shaded."),
+            Section("certification", "Certification", figures()[1:]),
+            Section("galleries", "Images", galleries()),
+            Section("runs", "Runs", (runs(),)),
+            Section("radius", "Radius", (), "No radius store was found."),
+        ),
+        notices=(
+            Notice("warning", "Numbers of the reduced profile cpu: not the paper's training."),
+            Notice("error", f"{NASTY}: metrics.jsonl has a line that is not JSON"),
+            Notice("info", "maar-seed2 is still running"),
+        ),
+        facts=(("runs", "4"), ("certifications", "2")),
+    )
+
+
+@pytest.fixture
+def example() -> Report:
+    return make_example()
