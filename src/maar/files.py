@@ -71,3 +71,17 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
         except BlockingIOError:
             raise RunError(f"{path.parent} is in use by another maar process") from None
         yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock right now."""
+    import fcntl
+
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

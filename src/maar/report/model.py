@@ -81,6 +81,8 @@ class Cell:
     """A caveat about this entry."""
     chips: tuple[str, ...] = ()
     """The parts of the text, where it is a list."""
+    mark: tuple[float, float] | None = None
+    """Published and measured, as shares: to be drawn beside the text."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ class Table:
     """Shown below: sources and caveats."""
     is_long: bool = False
     """Made to be sorted and filtered, rather than read from top to bottom."""
+    group_by: int | None = None
+    """The column whose equal texts on rows in succession make a group."""
 
     @property
     def files(self) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import sys
 from dataclasses import dataclass, field
@@ -13,6 +12,8 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+from maar.files import is_locked
 
 LOCK = ".lock"
 
@@ -42,14 +43,7 @@ def is_run(path: Path) -> bool:
 
 def in_use(path: Path) -> bool:
     """Whether a process is training into this folder right now."""
-    try:
-        with open(path / LOCK) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+    return is_locked(path / LOCK)
 
 
 def status(path: Path) -> Status:
