@@ -1,0 +1,51 @@
+// The rest of the page: notes on hovering and focus, the place in the navigation, printing.
+"use strict";
+
+(() => {
+  // Titles become notes that the keyboard can reach too; without JavaScript they stay titles.
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.id = "tip";
+  tip.role = "tooltip";
+  tip.hidden = true;
+  document.body.append(tip);
+
+  function show(owner) {
+    tip.textContent = owner.dataset.tip;
+    tip.hidden = false;
+    owner.setAttribute("aria-describedby", "tip");
+    const at = owner.getBoundingClientRect();
+    const left = Math.min(at.left, innerWidth - tip.offsetWidth - 12);
+    const isBelow = at.bottom + tip.offsetHeight + 12 < innerHeight;
+    tip.style.left = `${Math.max(12, left)}px`;
+    tip.style.top = `${isBelow ? at.bottom + 6 : at.top - tip.offsetHeight - 6}px`;
+  }
+  const hide = () => (tip.hidden = true);
+
+  for (const owner of document.querySelectorAll("main [title]")) {
+    owner.dataset.tip = owner.title;
+    owner.removeAttribute("title");
+    for (const event of ["mouseenter", "focus"]) owner.addEventListener(event, () => show(owner));
+    for (const event of ["mouseleave", "blur"]) owner.addEventListener(event, hide);
+  }
+  addEventListener("keydown", (event) => event.key === "Escape" && hide());
+  addEventListener("scroll", hide, { passive: true, capture: true });
+
+  const links = new Map(
+    [...document.querySelectorAll(".bar nav a")].map((a) => [a.hash.slice(1), a]),
+  );
+  const seen = new IntersectionObserver(
+    (entries) => {
+      const entry = entries.find((one) => one.isIntersecting);
+      if (!entry) return;
+      for (const [id, link] of links) link.toggleAttribute("aria-current", id === entry.target.id);
+    },
+    { rootMargin: "-20% 0px -70% 0px" },
+  );
+  for (const section of document.querySelectorAll("main > section")) seen.observe(section);
+
+  // On paper nothing can be opened: everything is, except the long data of the figures.
+  addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("table details")) details.open = true;
+  });
+})();
