@@ -25,8 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     "certify": WORDS,
     "exchange": {"networks"},
     "zoo": {"networks", "train"},
-    "report": set(),
-    "experiments": set(),
+    "report": {"data"},
+    "experiments": {"data", "networks", "config", "train", "certify", "report"},
 }
 # Names that a package may use in annotations only, never at run time.
 FOR_TYPES = {("methods", "config")}

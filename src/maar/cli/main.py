@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("maar.cli.evaluate", "measure accuracy and latent robustness of a network"),
     "verify": ("maar.cli.verify", "decide a VNNLIB property of an ONNX network"),
     "export": ("maar.cli.export", "write a network as ONNX, and images as VNNLIB properties"),
+    "report": ("maar.cli.report", "show runs and certifications as a page, tables and figures"),
     "runs": ("maar.cli.runs", "list the runs below a folder"),
     "data": ("maar.cli.data", "list, fetch, verify and describe data sets"),
     "networks": ("maar.cli.networks", "list the networks with their layers, parameters and ReLUs"),

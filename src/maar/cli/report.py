@@ -1,0 +1,46 @@
+"""`maar report RUNS… -o DIR`: a page, tables and figures of runs and certifications."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from maar.cli.parse import parse
+
+
+@dataclass(frozen=True)
+class ReportCommand:
+    """Write a page that shows what runs and certifications have found.
+
+    The page needs no network and no server. Every table is also written as Markdown, LaTeX and
+    CSV, every figure as SVG, PDF and CSV. Runs may be unfinished: the same command again brings
+    the report up to date.
+    """
+
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS...")]
+    """Folders of runs, folders of such folders, results of maar certify and maar radius, and the
+    NAME.json files of maar reproduce."""
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR", aliases=["-o"])] = Path("report")
+    """Folder to write into: a new one, or that of an earlier report."""
+    title: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
+    """What stands at the top of the page."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    args = parse(ReportCommand, "maar report", argv)
+
+    from maar.errors import UsageError
+    from maar.report.write import write_report
+
+    if not args.paths:
+        raise UsageError(
+            "maar report takes one or more folders, such as: maar report runs -o report"
+        )
+    page = write_report(args.paths, args.out, args.title)
+    print(f"report in {args.out}: open {page.resolve().as_uri()}")
+    return 0

@@ -1,0 +1,286 @@
+"""Experiments of `maar reproduce`: published numbers beside our own, as a table and as figures.
+
+The file is read leniently: what it lacks is left blank. Shares lie in [0, 1].
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from maar.report.model import Axis, Block, Cell, Column, Evidence, Figure, Notice, Section, Series
+from maar.report.model import Table as ModelTable
+from maar.report.read import Object, count, number, table, word, words
+from maar.report.systems import plain, seconds_cell
+
+METRICS = {
+    "accuracy": ("ACC", "Original accuracy"),
+    "certified": ("CR", "Certified robustness"),
+    "latent_robustness": ("LR", "Latent robustness"),
+    "verified_error": ("VE", "Verified error: the attack's success on training images"),
+}
+X_NAMES = {"eps": "eps", "lam": "lam", "stages": "stage"}
+"""Kind of experiment -> what its rows are laid out over."""
+NOT_COMPARABLE = "published with another network or verifier: not to be ranked with ours"
+
+
+def experiment_section(path: Path, content: Object) -> Section | None:
+    """The section of one experiment; None if the file has no rows."""
+    rows = _objects(content, "rows")
+    beside = _objects(content, "beside")
+    if not rows and not beside:
+        return None
+    name = word(content, "name") or path.stem
+    title = word(content, "title") or name
+    blocks: list[Block] = [_table(name, title, content, rows, beside, path)]
+    blocks += _figures(name, content, rows)
+    facts = {
+        "profile": word(content, "profile"),
+        "hardware": word(content, "hardware"),
+        "command": word(content, "command"),
+    }
+    caption = "; ".join(f"{key}: {text}" for key, text in facts.items() if text)
+    return Section(f"experiment-{slug(name)}", title, tuple(blocks), caption)
+
+
+def experiment_notices(path: Path, content: Object) -> list[Notice]:
+    """The banner of a reduced profile, and what was skipped or failed."""
+    name = word(content, "name") or path.stem
+    notices = []
+    banner = word(content, "banner") or (word(content, "caveat") if content.get("reduced") else "")
+    if banner:
+        notices.append(Notice("warning", f"{name}: {banner}"))
+    elif content.get("reduced"):
+        profile = word(content, "profile")
+        notices.append(Notice("warning", f"{name}: numbers of the reduced profile {profile}"))
+    if content.get("is_complete") is False:
+        notices.append(Notice("info", f"{name} is not finished: rows without numbers are to come"))
+    for kind, level in (("failed", "error"), ("skipped", "info")):
+        for row in _objects(content, kind):
+            text = f"{name}, {_row_name(row)}: {kind}, {word(row, 'reason')}"
+            notices.append(Notice("error" if level == "error" else "info", text))
+    return notices
+
+
+def slug(name: str) -> str:
+    """A name for files and anchors: a-z, 0-9 and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unnamed"
+
+
+def _row_name(row: Object) -> str:
+    value = row.get("row", row)
+    if isinstance(value, dict):
+        return " ".join(filter(None, (word(value, "setting"), word(value, "system"))))
+    return str(value)
+
+
+def _objects(content: Object, key: str) -> list[Object]:
+    found = content.get(key)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _table(
+    name: str, title: str, content: Object, rows: list[Object], beside: list[Object], path: Path
+) -> ModelTable:
+    every = [*rows, *beside]
+    shown = [
+        key
+        for key in METRICS
+        if any(_mean(row, key) is not None or _published(row, key) is not None for row in every)
+    ]
+    x_name = X_NAMES.get(word(content, "kind"), "at")
+    has_x = any(row.get("x") is not None for row in every)
+    columns = [Column("setting", filterable=True), Column("system")]
+    columns += [Column(x_name, numeric=True)] if has_x else []
+    for key in shown:
+        short, long = METRICS[key]
+        columns += [
+            Column(short, numeric=True, help=f"{long}, measured here, in %"),
+            Column(f"{short} published", numeric=True, help=f"{long}, in %"),
+            Column(f"{short} difference", numeric=True, help="Ours minus published, in points"),
+        ]
+    columns += [
+        Column("seeds", numeric=True),
+        Column("images", numeric=True),
+        Column("preset"),
+        Column("time", numeric=True),
+        Column("published in"),
+    ]
+    settings = list(dict.fromkeys(word(row, "setting") for row in every))
+    ordered = [row for setting in settings for row in every if word(row, "setting") == setting]
+    cells = tuple(_row(row, shown, has_x, content, path) for row in ordered)
+    return ModelTable(
+        slug(name),
+        f"{title}: published and measured",
+        tuple(columns),
+        cells,
+        "In %; mean and standard deviation over the seeds. The difference is ours minus the "
+        "published number.",
+        tuple(dict.fromkeys(_notes(every))),
+        group_by=0,
+    )
+
+
+def _notes(rows: Sequence[Object]) -> list[str]:
+    """Caveats below the table, each with the rows that it is about."""
+    notes: dict[str, list[str]] = {}
+    for row in rows:
+        if caveat := word(row, "caveat"):
+            notes.setdefault(caveat, []).append(word(row, "system"))
+        for also in _objects(row, "also_published"):
+            shares = [
+                f"{METRICS[key][0]} {100 * value:.1f}"
+                for key in METRICS
+                if (value := _share(also.get(key))) is not None
+            ]
+            parts = (", ".join(shares), word(also, "source"), word(also, "caveat"))
+            text = f"also published: {'; '.join(filter(None, parts))}"
+            notes.setdefault(text, []).append(word(row, "system"))
+    return [
+        f"{', '.join(dict.fromkeys(filter(None, names)))}: {caveat}"
+        for caveat, names in notes.items()
+    ]
+
+
+def _row(
+    row: Object, shown: list[str], has_x: bool, content: Object, path: Path
+) -> tuple[Cell, ...]:
+    evidence = _evidence(row, content, path)
+    is_comparable = row.get("is_comparable") is not False
+    cells = [plain(word(row, "setting")), plain(word(row, "system"))]
+    if has_x:
+        x = row.get("x")
+        cells.append(Cell() if x is None else Cell(str(x), _sortable(x)))
+    for key in shown:
+        ours, published = _mean(row, key), _published(row, key)
+        std = number(table(table(row, "metrics"), key), "std")
+        text = "" if ours is None else f"{100 * ours:.1f}"
+        if std and len(evidence.seeds) > 1:
+            text += f" ± {100 * std:.1f}"
+        mark = None if ours is None or published is None else (published, ours)
+        cells.append(
+            Cell(text, ours, evidence if text else None, "strong" if text else "", mark=mark)
+        )
+        # Another network's number is printed, but neither compared nor ranked.
+        note = "" if is_comparable or published is None else NOT_COMPARABLE
+        cells.append(
+            Cell()
+            if published is None
+            else Cell(f"{100 * published:.1f}", published, tone="muted" if note else "", note=note)
+        )
+        cells.append(_difference(ours, published) if is_comparable else Cell())
+    seeds = evidence.seeds
+    images = count(row, "images")
+    source = word(row, "source")
+    return (
+        *cells,
+        Cell(str(len(seeds)), len(seeds)) if seeds else Cell(),
+        Cell(f"{images:,}", images) if images else Cell(),
+        plain(word(row, "preset")),
+        seconds_cell(number(row, "seconds") or 0.0),
+        plain(source),
+    )
+
+
+def _difference(ours: float | None, published: float | None) -> Cell:
+    if ours is None or published is None:
+        return Cell()
+    change = ours - published
+    return Cell(f"{100 * change:+.1f}", change, tone="good" if change >= 0 else "bad")
+
+
+def _mean(row: Object, key: str) -> float | None:
+    return number(table(table(row, "metrics"), key), "mean")
+
+
+def _published(row: Object, key: str) -> float | None:
+    return number(table(row, "published"), key)
+
+
+def _share(value: Any) -> float | None:
+    return number({"": value}, "")
+
+
+def _sortable(x: object) -> str | float | int:
+    return x if isinstance(x, int | float) else str(x)
+
+
+def _evidence(row: Object, content: Object, path: Path) -> Evidence:
+    commands = words(row, "commands") or tuple(filter(None, [word(row, "command")]))
+    sources = [*words(row, "certify"), *words(row, "runs")] or [str(path)]
+    seeds = row.get("seeds")
+    return Evidence(
+        source=", ".join(sources),
+        images=count(row, "images") or None,
+        of=count(row, "of") or None,
+        split=word(row, "split"),
+        eps=str(row.get("eps") or ""),
+        preset=word(row, "preset"),
+        verifiers=words(row, "verifiers"),
+        seconds=number(row, "seconds"),
+        profile=word(row, "profile") or word(content, "profile"),
+        seeds=tuple(s for s in seeds if isinstance(s, int)) if isinstance(seeds, list) else (),
+        hardware=word(row, "hardware") or word(content, "hardware"),
+        command="; ".join(commands) or word(content, "command"),
+    )
+
+
+def _figures(name: str, content: Object, rows: list[Object]) -> list[Figure]:
+    """For experiments laid out over eps, lam or stages, one figure of each metric."""
+    kind = word(content, "kind")
+    if kind not in X_NAMES:
+        return []
+    figures = []
+    for key, (_, long) in METRICS.items():
+        series = _series(rows, key, is_text=kind != "lam")
+        if series:
+            figures.append(
+                Figure(
+                    f"{slug(name)}-{slug(key)}",
+                    f"{long.partition(':')[0]} over {X_NAMES[kind]}",
+                    "bars" if kind == "eps" else "lines",
+                    Axis(X_NAMES[kind], "number" if kind == "lam" else "category"),
+                    Axis(long.partition(":")[0].lower(), is_share=True),
+                    tuple(series),
+                    caption="Dashed or pale: published. A standard deviation to each side.",
+                )
+            )
+    return figures
+
+
+def _series(rows: list[Object], key: str, is_text: bool) -> list[Series]:
+    groups: dict[str, list[Object]] = {}
+    settings = {word(row, "setting") for row in rows}
+    for row in rows:
+        if row.get("x") is not None:
+            setting = f" ({word(row, 'setting')})" if len(settings) > 1 else ""
+            groups.setdefault(word(row, "system") + setting, []).append(row)
+    series = []
+    for name, of_system in groups.items():
+        x = tuple(str(row["x"]) if is_text else float(_share(row["x"]) or 0.0) for row in of_system)
+        ours = tuple(_mean(row, key) for row in of_system)
+        if any(y is not None for y in ours):
+            ends = [_ends(row, key) for row in of_system]
+            has_ends = any(ends)
+            series.append(
+                Series(
+                    name,
+                    x,
+                    ours,
+                    tuple(end[0] if end else None for end in ends) if has_ends else (),
+                    tuple(end[1] if end else None for end in ends) if has_ends else (),
+                    tuple(f"{len(row.get('seeds') or ())} seeds" for row in of_system),
+                    name,
+                )
+            )
+        published = tuple(_published(row, key) for row in of_system)
+        if any(y is not None for y in published):
+            series.append(Series(f"{name}, published", x, published, group=name, is_dashed=True))
+    return series
+
+
+def _ends(row: Object, key: str) -> tuple[float, float] | None:
+    mean, std = _mean(row, key), number(table(table(row, "metrics"), key), "std")
+    return None if mean is None or not std else (mean - std, mean + std)

@@ -1,0 +1,133 @@
+"""The table of runs, and in what their configurations differ."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from maar.report.collect import Collected, Run
+from maar.report.model import Cell, Column, Table
+from maar.report.read import count, number, table, word
+from maar.report.results import ACC, CR
+from maar.report.systems import (
+    best,
+    eps_text,
+    evidence_of,
+    flat,
+    percent,
+    plain,
+    seconds_cell,
+    trained,
+)
+
+Tone = Literal["", "good", "bad", "muted", "strong"]
+TONES: dict[str, Tone] = {"finished": "good", "damaged": "bad", "running": "strong"}
+# What every row has a column for already, or what says nothing about the result.
+SHOWN_ELSEWHERE = ("name", "data", "network", "eps", "method.name", "method.base.name")
+
+
+def runs_table(found: Collected) -> Table | None:
+    """One row for each run; None if there are networks without runs only."""
+    runs = [run for run in found.runs if run.state]
+    if not runs:
+        return None
+    differing = [key for key in differing_keys(runs) if key not in SHOWN_ELSEWHERE]
+    columns = (
+        Column("run"),
+        Column("state", filterable=True),
+        Column("method", filterable=True),
+        Column("network", filterable=True),
+        Column("data", filterable=True),
+        Column("eps", numeric=True, filterable=True),
+        Column("seed", numeric=True),
+        Column("stage", numeric=True, help="The one that it is in, of how many"),
+        Column("epoch", numeric=True, help="Of that stage"),
+        Column("ACC", numeric=True, help=f"{ACC}; of a run that is not finished, on validation"),
+        Column("VE", numeric=True, help="Verified error of the last epoch, in %"),
+        Column("CR", numeric=True, help=CR),
+        Column("training", numeric=True),
+        Column("differs in", help="Settings in which not all runs agree"),
+        Column("hash", help="The first digits of the hash of the configuration"),
+    )
+    rows = tuple(_row(run, differing) for run in runs)
+    caption = "Numbers in %. Runs that are not finished are listed with what they have."
+    return Table("runs", "Runs", columns, rows, caption, is_long=True)
+
+
+def _row(run: Run, differing: list[str]) -> tuple[Cell, ...]:
+    last = run.metrics[-1] if run.metrics else {}
+    settings = flat(run.config)
+    chips = tuple(f"{key} = {value_text(settings[key])}" for key in differing if key in settings)
+    store = best(run, run.eps)
+    certified = None if store is None else number(store.summary, "certified")
+    cr = Cell()
+    if store is not None and certified is not None:
+        cr = percent([certified], [evidence_of(store, run)])
+    return (
+        plain(run.name),
+        Cell(run.state, run.state, tone=TONES.get(run.state, "muted")),
+        plain(run.method),
+        plain(word(run.config, "network")),
+        plain(run.data),
+        Cell(eps_text(run.eps), run.eps),
+        Cell("" if run.seed is None else str(run.seed), run.seed),
+        _of(last, "stage", "stages"),
+        _of(last, "epoch", "epochs"),
+        _accuracy(run, last),
+        _share(run, number(table(last, "train"), "verified_error"), "metrics.jsonl"),
+        cr,
+        seconds_cell(run.seconds),
+        Cell(", ".join(chips), ", ".join(chips) or None, chips=chips),
+        plain(run.hash[:8]),
+    )
+
+
+def _accuracy(run: Run, last: dict[str, Any]) -> Cell:
+    test = number(table(run.result, "test"), "accuracy")
+    if test is not None:
+        return _share(run, test, "result.json")
+    return _share(run, number(table(last, "valid"), "accuracy"), "metrics.jsonl")
+
+
+def _share(run: Run, share: float | None, file: str) -> Cell:
+    return Cell() if share is None else percent([share], [trained(run, file)], 2)
+
+
+def _of(last: dict[str, Any], key: str, whole: str) -> Cell:
+    if not count(last, key):
+        return Cell()
+    return Cell(f"{last[key]} of {last.get(whole, '?')}", count(last, key))
+
+
+def differing_keys(runs: list[Run]) -> list[str]:
+    """Keys of the configurations in which not all runs agree, in the order of the first."""
+    settings = [flat(run.config) for run in runs if run.config]
+    keys = dict.fromkeys(key for one in settings for key in one)
+    return [key for key in keys if len({value_text(one.get(key)) for one in settings}) > 1]
+
+
+def config_table(found: Collected) -> Table | None:
+    """A row for each setting in which runs differ, a column for each run; None if all agree."""
+    runs = [run for run in found.runs if run.config]
+    keys = [key for key in differing_keys(runs) if key != "name"]
+    if not keys:
+        return None
+    settings = [flat(run.config) for run in runs]
+    rows = tuple(
+        (plain(key), *(_setting(one[key]) if key in one else Cell() for one in settings))
+        for key in keys
+    )
+    columns = (Column("setting"), *(Column(run.name) for run in runs))
+    caption = "Only what is not the same in all runs; blank where a method has no such setting."
+    return Table("config-differences", "Differences of the configurations", columns, rows, caption)
+
+
+def _setting(value: object) -> Cell:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    text = value_text(value)
+    return Cell(text, value if is_number else text)
+
+
+def value_text(value: object) -> str:
+    """A setting as a person would write it."""
+    return value if isinstance(value, str) else json.dumps(value)

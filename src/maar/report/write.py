@@ -1,0 +1,103 @@
+"""The folder of a report.
+
+    index.html               the page; needs none of the others
+    tables/ID.{md,tex,csv}   every table
+    figures/ID.{svg,pdf,csv} every figure
+    data/report.json         all of it as data
+
+write_report([Path("runs")], Path("report"))
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+
+from maar.errors import RunError, UsageError
+from maar.files import write_bytes, write_text
+from maar.report.build import make_report
+from maar.report.collect import collect
+from maar.report.formats import figure_csv, latex, markdown, table_csv
+from maar.report.model import Report
+
+PAGE = "index.html"
+DATA = "data/report.json"
+NEEDED = ("jinja2", "plotly", "matplotlib")
+# What a report may have written besides the page; nothing else is ever removed.
+_OURS = re.compile(r"(tables/[a-z0-9-]+\.(md|tex|csv))|(figures/[a-z0-9-]+\.(svg|pdf|csv))")
+
+
+def write_report(paths: Sequence[Path], out: Path, title: str = "") -> Path:
+    """Report on runs, stores and experiments below `paths`; return the page's path.
+
+    An earlier report in `out` is replaced; a folder with anything else in it is refused.
+    """
+    require_extra()
+    require_free(out)
+    command = shlex.join(["maar", "report", *map(str, paths), "-o", str(out)])
+    report = make_report(collect(paths), title, command)
+    save(report, out)
+    return out / PAGE
+
+
+def require_extra() -> None:
+    """Raise if a package that only reports need is not installed."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise RunError(f"maar report needs {', '.join(missing)}: pip install 'maar[report]'")
+
+
+def require_free(out: Path) -> None:
+    """Raise unless a report may be written there."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is not a folder (accepted: a folder to write a report into)")
+    is_empty = not out.exists() or not any(out.iterdir())
+    if not is_empty and not (out / DATA).is_file():
+        raise UsageError(
+            f"--out {out} holds something else (accepted: a new folder, or that of a report)"
+        )
+
+
+def save(report: Report, out: Path) -> None:
+    """Write everything, the page last: where it is, the files that it links to are."""
+    from maar.report.page import render
+    from maar.report.static import draw
+
+    old = _written(out)
+    files: dict[str, bytes] = {}
+    for table in report.tables():
+        for kind, text in zip(table.files.values(), _texts(table), strict=True):
+            files[kind] = text.encode()
+    for figure in report.figures():
+        drawn = draw(figure)
+        names = figure.files
+        files[names["SVG"]], files[names["PDF"]] = drawn["svg"], drawn["pdf"]
+        files[names["CSV"]] = figure_csv(figure).encode()
+    content = {"files": sorted(files), **asdict(report)}
+    # The mark that this folder is ours comes first: an interrupted report can be written again.
+    write_text(out / DATA, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    for name, data in files.items():
+        write_bytes(out / name, data)
+    for name in old - set(files):
+        (out / name).unlink(missing_ok=True)
+    write_text(out / PAGE, render(report))
+
+
+def _texts(table) -> tuple[str, str, str]:
+    return markdown(table), latex(table), table_csv(table)
+
+
+def _written(out: Path) -> set[str]:
+    """The files of an earlier report in this folder."""
+    try:
+        names = json.loads((out / DATA).read_text())["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+    if not isinstance(names, list):
+        return set()
+    return {name for name in names if isinstance(name, str) and _OURS.fullmatch(name)}
