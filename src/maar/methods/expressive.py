@@ -22,7 +22,7 @@ from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import Bounded, BoundedOutputs
 from maar.regions import Ball
-from maar.settings import Share
+from maar.settings import AboveZero, Share
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,13 @@ class Expressive(Attacked):
 
     alpha: Share = 0.5
     """0: the attack's loss; 1: that of the interval bounds"""
+    attack_factor: AboveZero = 1.0
+    """the attack goes this many times as far as the bounds, in training"""
 
     def bound(self, batch: Batch, passes: Statistics, out: BoundedOutputs) -> None:
         ball = Ball(batch.x, batch.eps)
         with passes.fixed(gradient=False):
-            x_adv = self.adversary(batch, ball)
+            x_adv = self.adversary(batch, Ball(batch.x, self.attack_factor * batch.eps))
         out.worst = [(1.0, passes.worst(x_adv))]
         with passes.fixed():
             self.enclose(batch, ball, out)
