@@ -38,7 +38,7 @@
     };
   }
 
-  function trace(figure, series, isShown) {
+  function trace(figure, series, isShown, width) {
     const colour = theme.colour(`s${slots[figure.id][figure.series.indexOf(series)]}`);
     const common = {
       name: plain(series.name),
@@ -65,7 +65,9 @@
       };
     }
     const isFlat = figure.kind === "stacked";
-    const few = !isFlat && figure.series.reduce((sum, s) => sum + s.x.length, 0) <= 14;
+    // Numbers stand in the bars where these are wide enough for them.
+    const bars = figure.series.reduce((sum, s) => sum + s.x.length, 0);
+    const isWide = !isFlat && width / bars > 52;
     return {
       ...common,
       type: "bar",
@@ -73,11 +75,12 @@
       x: isFlat ? series.y : series.x.map(place),
       y: isFlat ? series.x.map(place) : series.y,
       error_y: isFlat ? undefined : spread(series, theme.colour("soft")),
-      texttemplate: few ? `%{y:${figure.y.is_share ? ".1%" : ".3~g"}}` : undefined,
-      textposition: "outside",
-      cliponaxis: false,
-      textfont: { size: 11, color: theme.colour("soft") },
-      width: isFlat ? 0.4 : undefined,
+      texttemplate: isWide ? `%{y:${figure.y.is_share ? ".1%" : ".3~g"}}` : undefined,
+      textposition: "inside",
+      insidetextanchor: "middle",
+      textangle: 0,
+      textfont: { size: 11, color: theme.colour(series.is_dashed ? "ink" : "paper") },
+      width: isFlat ? 0.36 : undefined,
       marker: series.is_dashed
         ? { color: faded(colour, 0.12), line: { color: colour, width: 1.2 } }
         : { color: colour, line: { color: theme.colour("paper"), width: isFlat ? 1 : 0 } },
@@ -131,7 +134,7 @@
       xanchor: "left",
       align: "left",
       y: plain(x),
-      yshift: 20,
+      yshift: 21,
       font: { size: 12, color: theme.colour("ink") },
     })),
   });
@@ -162,7 +165,7 @@
       yaxis: axis(
         up,
         isFlat
-          ? { title: { text: "" }, showgrid: false, showticklabels: false, autorange: "reversed" }
+          ? { title: { text: "" }, showgrid: false, showticklabels: false, ticks: "", autorange: "reversed" }
           : { rangemode: isLine ? "normal" : "tozero" },
       ),
     };
@@ -174,7 +177,7 @@
     const draw = () =>
       Plotly.react(
         plot,
-        figure.series.map((series, i) => trace(figure, series, shown[i])),
+        figure.series.map((series, i) => trace(figure, series, shown[i], plot.clientWidth)),
         layout(figure),
         { displayModeBar: false, responsive: true, doubleClick: "reset" },
       );

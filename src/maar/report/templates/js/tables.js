@@ -48,7 +48,17 @@
     form.querySelector("output").value = `${shown} of ${records(table).length} rows`;
   }
 
+  function toggle(button) {
+    const row = document.getElementById(button.getAttribute("aria-controls"));
+    const isShown = row.classList.toggle("shown");
+    row.querySelector("details").open = isShown;
+    button.setAttribute("aria-expanded", String(isShown));
+  }
+
   for (const table of document.querySelectorAll("table.long")) {
+    for (const button of table.querySelectorAll(".open")) {
+      button.addEventListener("click", () => toggle(button));
+    }
     for (const button of table.querySelectorAll(".sort")) {
       button.addEventListener("click", () => sort(table, button.closest("th")));
     }

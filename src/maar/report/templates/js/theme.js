@@ -23,25 +23,22 @@ const theme = (() => {
 
   const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
 
-  function show(name) {
-    if (name === "light" || name === "dark") root.dataset.theme = name;
-    for (const button of document.querySelectorAll(".theme")) {
-      button.setAttribute("aria-pressed", String(isDark()));
-    }
+  function changed() {
+    document.querySelector(".theme").setAttribute("aria-pressed", String(isDark()));
     for (const listener of listeners) listener();
   }
 
   root.classList.add("js");
-  show(stored());
-  dark.addEventListener("change", () => show());
+  if (["light", "dark"].includes(stored())) root.dataset.theme = stored();
+  dark.addEventListener("change", changed);
   document.addEventListener("DOMContentLoaded", () => {
-    show();
-    for (const button of document.querySelectorAll(".theme")) {
-      button.addEventListener("click", () => {
-        show(isDark() ? "light" : "dark");
-        store(root.dataset.theme);
-      });
-    }
+    const button = document.querySelector(".theme");
+    button.setAttribute("aria-pressed", String(isDark()));
+    button.addEventListener("click", () => {
+      root.dataset.theme = isDark() ? "light" : "dark";
+      store(root.dataset.theme);
+      changed();
+    });
   });
 
   return {
