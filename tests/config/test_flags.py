@@ -96,6 +96,12 @@ def test_methods_nest():
     assert config.method == Wrapper(base=Standard())
 
 
+def test_a_method_around_that_of_the_file_keeps_its_knobs():
+    config, _ = parsed("pgd", "--method", "wrapper", "--base", "pgd", "--lam", "2")
+    assert config.method == Wrapper(lam=2.0, base=load("pgd").method)
+    assert config.train == load("pgd").train
+
+
 def test_a_run_is_named_after_its_file_and_the_hash_if_flags_changed_it():
     assert parsed("demo")[0].name == "demo"
     assert parsed("demo", "--threads", "1")[0].name == "demo"

@@ -131,7 +131,7 @@ def _with_methods(table: dict[str, Any], cls: type, words: dict[str, str]) -> di
     """The table with the methods that the command line names put in.
 
     A method other than the file's takes its place with all its knobs: those of one method mean
-    nothing to another.
+    nothing to another. Unless it goes around the file's: `--method maar --base ibp` keeps an ibp.
     """
     table = copy.deepcopy(table)
     for name, hint in hints(cls).items():
@@ -139,7 +139,7 @@ def _with_methods(table: dict[str, Any], cls: type, words: dict[str, str]) -> di
             continue
         inner, chosen = table.get(name), words.get(f"--{name.replace('_', '-')}")
         if chosen is not None and not (isinstance(inner, dict) and inner.get("name") == chosen):
-            inner = {"name": chosen}
+            inner = {"name": chosen, **_around(inner, chosen, words)}
         if isinstance(inner, dict) and "name" in inner:
             try:
                 kind = METHODS[inner["name"]]
@@ -149,6 +149,19 @@ def _with_methods(table: dict[str, Any], cls: type, words: dict[str, str]) -> di
                 raise UsageError(f"--{name}: {error}") from None
             table[name] = _with_methods(inner, kind, words)
     return table
+
+
+def _around(inner: Any, chosen: str, words: dict[str, str]) -> dict[str, Any]:
+    """The file's method where the chosen one takes it, by name, as the method that it wraps."""
+    if not isinstance(inner, dict) or chosen not in METHODS:
+        return {}
+    wrapped = [
+        name
+        for name, hint in hints(METHODS[chosen]).items()
+        if is_group(hint) and issubclass(group_class(hint), Method)
+    ]
+    own = inner.get("name")
+    return {name: inner for name in wrapped if words.get(f"--{name.replace('_', '-')}") == own}
 
 
 def _tyro(

@@ -1,0 +1,284 @@
+"""`maar reproduce NAME`: run what a table or figure of the paper needs, and compare."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from maar.cli.interrupt import leave_at_once
+from maar.cli.parse import parse
+from maar.errors import RunError, UsageError, unknown
+from maar.experiments.tables import experiment, experiments, profiles
+from maar.files import write_text
+
+if TYPE_CHECKING:
+    from maar.experiments.launch import Launcher
+    from maar.experiments.plan import Choice, Plan, Task
+
+OF_ROWS = "(default: those of each row)"
+ALL = "(default: all)"
+NAMES = "NAME|FILE.toml ..."
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run a table or figure of the paper and put the numbers beside the published ones.
+
+    Every run is a recipe with a seed, below --runs. What is finished is taken as it is, what is
+    half done is continued, and experiments share their runs. The result is OUT/NAME.json, NAME.md
+    and a page NAME/index.html.
+    """
+
+    names: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar=NAMES)] = ()
+    """Experiments of --list, or TOML files like them."""
+    profile: str = "cpu"
+    """How much is spent: smoke (a minute), cpu, paper (days)."""
+    setting: Annotated[
+        str | None, tyro.conf.arg(metavar="S,T,...", help_behavior_hint="(default: all)")
+    ] = None
+    """Only these settings, such as mnist-0.1."""
+    methods: Annotated[str | None, tyro.conf.arg(metavar="M,N,...", help_behavior_hint=ALL)] = None
+    """Only the rows of these methods."""
+    seeds: Annotated[str | None, tyro.conf.arg(metavar="0,1,...", help_behavior_hint=OF_ROWS)] = (
+        None
+    )
+    """Seeds of every row."""
+    limit: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as the profile says)")
+    ] = None
+    """Certify the first N test images only."""
+    jobs: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")
+    ] = None
+    """Processes side by side, one thread each."""
+    runs: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs")
+    """Folder that holds the runs."""
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: results/PROFILE)")
+    ] = None
+    """Folder for the results."""
+    ray: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="auto|ADDRESS", help_behavior_hint="(default: processes here)"),
+    ] = None
+    """Runs on a Ray cluster whose nodes share the folder of the runs; --ray alone is auto."""
+    list: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Show the experiments and profiles, and leave."""
+    dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Show every run, how far it is and how long it may take, and leave."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code; 1 if some row failed."""
+    args = parse(Reproduce, "maar reproduce", _with_address(argv))
+    if args.list:
+        return _list()
+    if not args.names:
+        raise UsageError(f"NAME is missing (accepted: {', '.join(experiments())}, FILE.toml)")
+    chosen = [experiment(name) for name in dict.fromkeys(args.names)]
+    with leave_at_once():
+        from maar.experiments.measured import require_same
+        from maar.experiments.plan import make_plan, ordered
+
+        choice = _choice(args)
+        plans = [make_plan(each, choice) for each in chosen]
+        tasks = ordered(point for plan in plans for point in plan.points)
+        for run in dict.fromkeys(task.run for task in tasks):
+            require_same(run)
+    if args.dry_run:
+        return _dry_run(plans, tasks)
+    from maar.experiments.display import make_display
+    from maar.experiments.work import work
+
+    failed: dict[Task, str] = {}
+    code = 0
+    try:
+        with _terminated(), _launcher(args) as launcher:
+            failed = work(tasks, launcher, make_display())
+    except KeyboardInterrupt:
+        code = 130
+    command = f"maar reproduce {shlex.join(argv)}"
+    out = args.out or Path("results") / choice.profile.name
+    for plan in plans:
+        _conclude(plan, out, command, failed, is_whole=code == 0)
+    if code:
+        print(f"maar: interrupted; continue with: {command}", file=sys.stderr)
+        return code
+    if failed:
+        names = ", ".join(f"{task.run.name} ({task.label})" for task in failed)
+        raise RunError(f"{len(failed)} of {len(tasks)} tasks failed: {names}")
+    return 0
+
+
+def _with_address(argv: Sequence[str]) -> list[str]:
+    """`--ray` without an address is `--ray auto`."""
+    words = list(argv)
+    if "--ray" in words:
+        after = words.index("--ray") + 1
+        if after == len(words) or words[after].startswith("-") or words[after] in experiments():
+            words.insert(after, "auto")
+    return words
+
+
+def _choice(args: Reproduce) -> Choice:
+    from maar.experiments.plan import Choice
+
+    if args.profile not in profiles():
+        raise unknown("profile", args.profile, profiles())
+    if args.limit is not None and args.limit < 1:
+        raise UsageError(f"--limit {args.limit} (accepted: 1 or more images)")
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError(f"--jobs {args.jobs} (accepted: 1 or more)")
+    return Choice(
+        profiles()[args.profile],
+        args.runs,
+        _words(args.setting),
+        _words(args.methods),
+        _seeds(args.seeds),
+        args.limit,
+    )
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(dict.fromkeys(text.replace(",", " ").split()))
+
+
+def _seeds(text: str | None) -> tuple[int, ...]:
+    try:
+        found = tuple(map(int, _words(text)))
+        if any(seed < 0 for seed in found):
+            raise ValueError
+    except ValueError:
+        raise UsageError(
+            f"--seeds {text!r} is not a list of seeds (accepted: such as 0,1,2)"
+        ) from None
+    return found
+
+
+@contextlib.contextmanager
+def _launcher(args: Reproduce) -> Iterator[Launcher]:
+    from maar.experiments.launch import Local, OnRay
+
+    if args.ray is None:
+        yield Local(args.jobs or _cores())
+        return
+    from maar.certify.ray_workers import cluster
+
+    with cluster(args.ray):
+        yield OnRay(args.jobs)
+
+
+def _cores() -> int:
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return there or 1
+
+
+@contextlib.contextmanager
+def _terminated() -> Iterator[None]:
+    """Being told to end, or losing the terminal, is like Ctrl-C: no process is left behind."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _list() -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("experiment", "of the paper", "what", "settings"):
+        table.add_column(column)
+    for each in map(experiment, experiments()):
+        table.add_row(each.name, each.of, each.about, "\n".join(each.settings), end_section=True)
+    console = Console()
+    console.print(table)
+    console.print()
+    for profile in profiles().values():
+        console.print(f"--profile {profile.name:<6} {profile.about}", highlight=False)
+    return 0
+
+
+def _dry_run(plans: list[Plan], tasks: list[Task]) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from maar.experiments.display import clock
+    from maar.experiments.estimate import estimate
+    from maar.experiments.measured import state_of
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("run", "task", "state", "how far"):
+        table.add_column(column, overflow="fold")
+    table.add_column("core time left", justify="right")
+    known, unknown_times, before = 0.0, 0, ""
+    for task in tasks:
+        state = state_of(task)
+        left = estimate(task, state)
+        known, unknown_times = known + (left or 0.0), unknown_times + (left is None)
+        time = "" if state.result else "?" if left is None else f"~{clock(left)}"
+        name = "" if task.run.name == before else task.run.name
+        before = task.run.name
+        table.add_row(name, task.label, state.word, state.progress, time)
+    console = Console()
+    console.print(table)
+    for plan in plans:
+        for row, reason in plan.skipped:
+            console.print(f"skipped: {row}: {reason}", style="dim", highlight=False)
+    unmeasured = f", and {unknown_times} of unknown length" if unknown_times else ""
+    console.print(f"about {clock(known)} of one core left{unmeasured}", highlight=False)
+    return 0
+
+
+def _conclude(
+    plan: Plan, out: Path, command: str, failed: dict[Task, str], *, is_whole: bool
+) -> None:
+    """Write and show what is known; after an interrupt only if that is anything."""
+    from rich.console import Console
+
+    from maar.experiments.results import result
+    from maar.experiments.show import markdown, terminal
+
+    mine = {task: reason for task, reason in failed.items() if task in set(plan.tasks)}
+    found = result(plan, command, mine)
+    if not is_whole and not any(row["seeds"] for row in found["rows"]):
+        return
+    console = Console()
+    page = markdown(found)
+    console.print("", terminal(found)) if console.is_terminal else print(page)
+    path = out / f"{plan.stem}.json"
+    write_text(path, json.dumps(found, indent=1) + "\n")
+    write_text(path.with_suffix(".md"), page)
+    print(f"numbers in {path} and {path.with_suffix('.md')}")
+    if is_whole:
+        _report(path, found, out / plan.stem)
+
+
+def _report(path: Path, found: dict[str, Any], out: Path) -> None:
+    """The page; without the packages that draw it, a line that says how to have it."""
+    from maar.report.write import write_report
+
+    runs = list(dict.fromkeys(Path(run) for row in found["rows"] for run in row["runs"]))
+    try:
+        page = write_report([path, *runs], out, title=found["title"])
+    except UsageError as error:
+        print(f"no page: {error}")
+        return
+    print(f"page in {page}")

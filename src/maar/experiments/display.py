@@ -1,0 +1,138 @@
+"""What is seen of the work: a live table of the runs in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from maar.experiments.measured import State, state_of
+from maar.experiments.plan import Run, Task
+from maar.experiments.work import Display, Progress
+
+REFRESH = 1.0
+# Lines of the terminal that are not for runs: the head, the count and a margin.
+FRAME = 5
+TONES = {"done": "green", "failed": "red", "waits": "dim"}
+
+
+def make_display() -> Display:
+    """For whoever looks: people at a terminal, or a log."""
+    console = Console()
+    return Board(console) if console.is_terminal else Lines()
+
+
+class Lines(Display):
+    """A line for each event."""
+
+    def begin(self, progress: Progress) -> None:
+        self._say(f"{progress.done} of {len(progress.tasks)} tasks are done already")
+
+    def started(self, task: Task) -> None:
+        self._say(f"{task.run.name}: {task.label} begins")
+
+    def ended(self, task: Task, state: State, seconds: float) -> None:
+        self._say(f"{task.run.name}: {task.label} done in {clock(seconds)}{outcome(state)}")
+
+    def failed(self, task: Task, reason: str) -> None:
+        self._say(f"{task.run.name}: {task.label} FAILED: {reason} (log: {task.log})")
+
+    def _say(self, line: str) -> None:
+        print(f"{datetime.now():%H:%M:%S} {line}")
+        sys.stdout.flush()
+
+
+class Board(Display):
+    """One line for each run: what it is at, and how far."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+        self.last = 0.0
+
+    def begin(self, progress: Progress) -> None:
+        self.live.start()
+        self._draw(progress)
+
+    def failed(self, task: Task, reason: str) -> None:
+        line = f"{task.run.name}: {task.label} failed: {reason} (log: {task.log})"
+        self.live.console.print(Text(line, style="red"))
+
+    def tick(self, progress: Progress) -> None:
+        if time.monotonic() - self.last >= REFRESH:
+            self._draw(progress)
+
+    def close(self) -> None:
+        self.live.stop()
+
+    def _draw(self, progress: Progress) -> None:
+        self.last = time.monotonic()
+        self.live.update(board(progress, max(3, self.console.height - FRAME)), refresh=True)
+
+
+def board(progress: Progress, room: int) -> Table:
+    """The runs; where there are more than lines, those that are at work come first."""
+    lines = [_line(run, progress) for run in dict.fromkeys(task.run for task in progress.tasks)]
+    left_out = len(lines) - room
+    if left_out > 0:
+        ranks = ["failed", "done", "waits"]  # whatever else there is comes before
+        lines.sort(key=lambda line: ranks.index(line[1]) + 1 if line[1] in ranks else 0)
+        lines = lines[:room]
+    counts = (
+        f"{progress.done} of {len(progress.tasks)} tasks done, {len(progress.running)} at work, "
+        f"{len(progress.waiting)} to do, {len(progress.failed)} failed"
+    )
+    if left_out > 0:
+        counts += f"; {left_out} runs not shown"
+    table = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        header_style="dim",
+        caption=f"{counts}. Ctrl-C stops; the same command continues",
+        caption_justify="left",
+    )
+    for name in ("run", "state", "progress", "time"):
+        table.add_column(name, justify="right" if name == "time" else "left", no_wrap=True)
+    for name, state, how_far, seconds in lines:
+        table.add_row(name, Text(state, style=TONES.get(state, "cyan")), how_far, seconds)
+    return table
+
+
+def _line(run: Run, progress: Progress) -> tuple[str, str, str, str]:
+    mine = [task for task in progress.tasks if task.run == run]
+    running = [task for task in mine if task in progress.running]
+    if running:
+        now = running[0]
+        names = ", ".join(task.label for task in running)
+        seconds = time.monotonic() - progress.began[now]
+        return run.name, names, state_of(now).progress, clock(seconds)
+    if any(task in progress.failed for task in mine):
+        return run.name, "failed", "", ""
+    waiting = [task for task in mine if task in progress.waiting]
+    if not waiting:
+        return run.name, "done", "", ""
+    if run in progress.elsewhere:
+        return run.name, "runs elsewhere", state_of(waiting[0]).progress, ""
+    return run.name, "waits", f"{len(mine) - len(waiting)} of {len(mine)} tasks", ""
+
+
+def outcome(state: State) -> str:
+    """The number that counts, in words."""
+    for name in ("latent_robustness", "certified", "accuracy"):
+        if name in state.result:
+            return f": {name.replace('_', ' ')} {100 * state.result[name]:.2f} %"
+    return ""
+
+
+def clock(seconds: float) -> str:
+    """`1:02:03` or `2:03`."""
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    text = f"{rest // 60}:{rest % 60:02d}"
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else text

@@ -1,0 +1,160 @@
+"""Where a task's process runs: on this machine, or on a Ray cluster with a shared folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from maar.experiments.plan import Task
+
+# One thread each: several runs side by side are faster than one run with several threads.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
+# Seconds for a process to save what it has after it was asked to stop, and after it was told.
+PATIENCE, AT_LAST = 20.0, 5.0
+
+
+class Handle(Protocol):
+    """A process that does a task."""
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to end, as Ctrl-C would."""
+        ...
+
+    def end(self) -> None:
+        """Wait until it has ended, and see to it that it does."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts processes."""
+
+    slots: int
+    """How many at once."""
+
+    def start(self, task: Task) -> Handle: ...
+
+
+def argv(task: Task) -> list[str]:
+    """The command with this very Python."""
+    return [sys.executable, "-m", "maar", *task.words]
+
+
+@contextlib.contextmanager
+def logging_to(task: Task) -> Iterator[Any]:
+    """The log of a task, begun with the command; what earlier attempts said is kept."""
+    task.log.parent.mkdir(parents=True, exist_ok=True)
+    with open(task.log, "ab") as file:
+        file.write(f"$ {task.command}\n".encode())
+        file.flush()
+        yield file
+
+
+class Process:
+    """A process here. In a session of its own: Ctrl-C reaches it once, by `stop`."""
+
+    def __init__(self, command: list[str], log: Any, folder: Path | None = None) -> None:
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=folder,
+            env={**os.environ, **ENVIRONMENT},
+        )
+
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def stop(self) -> None:
+        self._signal(signal.SIGINT)
+
+    def end(self) -> None:
+        for number, seconds in ((signal.SIGTERM, PATIENCE), (signal.SIGKILL, AT_LAST)):
+            try:
+                self.process.wait(seconds)
+                return
+            except subprocess.TimeoutExpired:
+                self._signal(number)
+        self.process.wait()
+
+    def _signal(self, number: int) -> None:
+        # The whole group: `maar certify` has processes of its own.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+class Local:
+    """This machine."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+
+    def start(self, task: Task) -> Handle:
+        with logging_to(task) as log:
+            return Process(argv(task), log)
+
+
+class OnRay:
+    """A cluster that `maar.certify.ray_workers.cluster` has connected to.
+
+    A task is one CPU there; all nodes must see the folder of the runs under the same path.
+    """
+
+    def __init__(self, slots: int | None) -> None:
+        import ray
+
+        self.ray: Any = ray
+        self.slots = slots or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self.remote = ray.remote(num_cpus=1, max_retries=0)(run_there)
+
+    def start(self, task: Task) -> Handle:
+        return Ticket(self.ray, self.remote.remote(task.words, str(task.log), os.getcwd()))
+
+
+class Ticket:
+    """A task on the cluster."""
+
+    def __init__(self, ray: Any, ref: Any) -> None:
+        self.ray = ray
+        self.ref = ref
+
+    def poll(self) -> int | None:
+        ready, _ = self.ray.wait([self.ref], timeout=0)
+        if not ready:
+            return None
+        try:
+            return self.ray.get(self.ref)
+        except self.ray.exceptions.RayError:
+            return 1  # lost with its node, or called off
+
+    def stop(self) -> None:
+        self.ray.cancel(self.ref)
+
+    def end(self) -> None:
+        with contextlib.suppress(self.ray.exceptions.RayError):
+            self.ray.get(self.ref, timeout=PATIENCE + AT_LAST)
+
+
+def run_there(words: list[str], log: str, folder: str) -> int:
+    """On a node: the command in a process, its words into the log; called off, it is stopped."""
+    with open(log, "ab") as file:
+        file.write(f"$ maar {' '.join(words)}\n".encode())
+        file.flush()
+        process = Process([sys.executable, "-m", "maar", *words], file, Path(folder))
+        try:
+            return process.process.wait()
+        except BaseException:
+            process.stop()
+            process.end()
+            raise

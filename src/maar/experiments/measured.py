@@ -1,0 +1,169 @@
+"""What the folder of a run says about a task: done, half done, and with which result."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from maar.certify.record import Record, is_settled
+from maar.certify.store import FORMAT, MANIFEST, VERDICTS
+from maar.certify.tally import Tally
+from maar.errors import MaarError, UsageError
+from maar.experiments.plan import Run, Task
+from maar.train.status import in_use, is_run, read_metrics, status
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a task is."""
+
+    done: int = 0
+    whole: int = 0
+    """Epochs or images; 0: not known yet."""
+    progress: str = ""
+    result: dict[str, Any] = field(default_factory=dict)
+    """What was measured; empty while it is not done."""
+
+    @property
+    def word(self) -> str:
+        """For people."""
+        return "done" if self.result else "half done" if self.done else "to do"
+
+
+def state_of(task: Task) -> State:
+    """Read from the run's folder; what cannot be read counts as not there."""
+    if not is_run(task.run.folder):
+        return State()
+    look = {"train": _training, "certify": _certification, "evaluate": _evaluation}[task.what]
+    try:
+        return look(task)
+    except (OSError, ValueError, KeyError, TypeError, MaarError):
+        return State()  # the command itself will say what is wrong
+
+
+def require_same(run: Run) -> None:
+    """A run of that name must be of that configuration; anything else is a `UsageError`."""
+    if not is_run(run.folder):
+        return
+    from maar.config import config_hash, differing, load
+
+    stored = load(run.folder)
+    if config_hash(stored) != config_hash(run.config):
+        raise UsageError(
+            f"{run.folder} is of another configuration than this experiment's "
+            f"({'; '.join(differing(stored, run.config))}): move it away, or give another --runs"
+        )
+
+
+def is_elsewhere(run: Run) -> bool:
+    """Whether some other process is training it."""
+    return is_run(run.folder) and in_use(run.folder)
+
+
+def _training(task: Task) -> State:
+    found = status(task.run.folder)
+    metrics = read_metrics(task.run.folder)
+    if found.result:
+        values = {
+            "accuracy": found.result.get("test", {}).get("accuracy"),
+            "verified_error": found.result.get("train", {}).get("verified_error"),
+            "train_accuracy": found.result.get("train", {}).get("accuracy"),
+        }
+        known = {key: value for key, value in values.items() if value is not None}
+        seconds = found.result["seconds"]
+        return State(len(metrics), len(metrics), "", {**known, "seconds": seconds})
+    if not found.last:
+        return State()
+    last = found.last
+    progress = f"stage {last['stage']}/{last['stages']} epoch {last['epoch']}/{last['epochs']}"
+    return State(len(metrics), 0, progress)
+
+
+def _certification(task: Task) -> State:
+    best = State()
+    for manifest in sorted((task.run.folder / "certify").glob(f"*/{MANIFEST}")):
+        about = json.loads(manifest.read_text())
+        if not _is_asked(about, task):
+            continue
+        images = min(task.images or math.inf, about["images"])
+        state = _count(manifest.parent, about, int(images), task)
+        if (bool(state.result), state.done) > (bool(best.result), best.done):
+            best = state
+    return best
+
+
+def _is_asked(about: dict[str, Any], task: Task) -> bool:
+    """Whether a store is about these weights, this radius and these verifiers."""
+    from maar.eps import Eps
+
+    config = task.run.config
+    eps = config.eps if task.eps is None else Eps(task.eps)
+    return (
+        about["format"] == FORMAT
+        and about["split"] == "test"
+        and about["preset"] == task.profile.preset
+        and about["data"] == config.data
+        and about["source"]["weights"] == task.weights
+        and math.isclose(about["subject"]["eps"], float(eps))
+    )
+
+
+def _count(store: Path, about: dict[str, Any], images: int, task: Task) -> State:
+    """The first images of a store; more of them may be there."""
+    timeout = float(task.profile.timeout or 0)
+    records: dict[int, Record] = {
+        record["index"]: record
+        for record in VERDICTS.read(store)
+        if record["index"] < images and is_settled(record, timeout)
+    }
+    if len(records) < images:
+        return State(len(records), images, f"{len(records):,}/{images:,} images")
+    tally = Tally(images, about["images"], about["verifiers"])
+    for record in records.values():
+        tally.add(record)
+    settled: dict[str, int] = {}
+    for (verifier, _), count in tally.settled.items():
+        if verifier is not None:
+            settled[verifier] = settled.get(verifier, 0) + count
+    return State(
+        images,
+        images,
+        "",
+        {
+            "accuracy_of_these": tally.accuracy,
+            "certified": tally.certified,
+            "certified_upper": tally.certified_upper,
+            "images": images,
+            "of": about["images"],
+            "open": tally.counts["unknown"],
+            "verifiers": about["verifiers"],
+            "settled": settled,
+            "seconds": round(sum(tally.seconds.values()), 3),
+            "store": str(store),
+        },
+    )
+
+
+def _evaluation(task: Task) -> State:
+    for path in sorted(task.run.folder.glob(f"evaluate-{task.weights}*.json")):
+        found = json.loads(path.read_text())
+        wanted = min(task.images or math.inf, found["of"])
+        if (
+            found["weights"] == task.weights
+            and found["split"] == "test"
+            and str(task.layer) in found["latent_robustness"]
+            and found["attack"]["steps"] == task.profile.latent_steps
+            and math.isclose(found["eps"], float(task.run.config.eps))
+            and found["images"] == wanted
+        ):
+            result = {
+                "latent_robustness": found["latent_robustness"][str(task.layer)],
+                "images": found["images"],
+                "of": found["of"],
+                "seconds": found["seconds"],
+            }
+            return State(found["images"], found["images"], "", result)
+    return State()

@@ -1,0 +1,313 @@
+"""From experiments to runs and tasks.
+
+A run is a recipe with flags and a seed; its name says which, so that two experiments that need the
+same run have it once. A task is one command on a run: to train it, to certify it, to measure its
+latent robustness.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maar.errors import UsageError, unknown
+from maar.experiments.tables import Experiment, Profile, Row, Setting, settings
+
+if TYPE_CHECKING:
+    from maar.config import Config
+
+MODEL = "model"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked for, besides the experiments."""
+
+    profile: Profile
+    runs: Path
+    settings: tuple[str, ...] = ()
+    """Only these; none: all of the experiment."""
+    methods: tuple[str, ...] = ()
+    """Only rows of these; none: all."""
+    seeds: tuple[int, ...] = ()
+    """Instead of those of the rows."""
+    limit: int | None = None
+    """Only the first images; None: as the profile says."""
+
+    @property
+    def images(self) -> int | None:
+        """How many test images are asked about; None: all."""
+        return self.profile.limit if self.limit is None else self.limit
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One training; equal by name."""
+
+    name: str
+    recipe: str
+    flags: tuple[str, ...]
+    """Words after the recipe that make it this run, the seed left out."""
+    seed: int
+    folder: Path
+    config: Config
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and other.folder == self.folder
+
+    def __hash__(self) -> int:
+        return hash(self.folder)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One command on a run."""
+
+    run: Run
+    what: str
+    """train, certify or evaluate."""
+    profile: Profile
+    images: int | None = None
+    weights: str = MODEL
+    eps: str | None = None
+    """None: the run's own."""
+    layer: int = 0
+    """The ReLU behind which latent robustness is measured."""
+
+    @property
+    def label(self) -> str:
+        """For people and for the name of the log."""
+        eps = f"eps-{self.eps.replace('/', '_')}" if self.eps else ""
+        weights = "" if self.weights == MODEL else self.weights
+        return "-".join(filter(None, (self.what, weights, eps)))
+
+    @property
+    def log(self) -> Path:
+        """What the command said."""
+        return self.run.folder.with_name(f"{self.run.name}-{self.label}.log")
+
+    @property
+    def words(self) -> list[str]:
+        """The command, without `maar`."""
+        return {"train": self._train, "certify": self._certify, "evaluate": self._evaluate}[
+            self.what
+        ]()
+
+    @property
+    def command(self) -> str:
+        """The command as one would type it."""
+        return f"maar {shlex.join(self.words)}"
+
+    def _train(self) -> list[str]:
+        run = self.run
+        place = ["--runs", str(run.folder.parent), "--name", run.name]
+        seed = ["--seed", str(run.seed), "--threads", "1"]
+        return ["train", run.recipe, *run.flags, *seed, *place, "--resume"]
+
+    def _certify(self) -> list[str]:
+        words = ["certify", str(self.run.folder), "--preset", self.profile.preset]
+        if self.profile.timeout is not None:
+            words += ["--timeout", str(self.profile.timeout)]
+        return [*words, *self._which(), "--workers", "1"]
+
+    def _evaluate(self) -> list[str]:
+        attack = ["--layers", str(self.layer), "--steps", str(self.profile.latent_steps)]
+        return ["evaluate", str(self.run.folder), *attack, *self._which()]
+
+    def _which(self) -> list[str]:
+        words = [] if self.weights == MODEL else ["--weights", self.weights]
+        if self.eps is not None:
+            words += ["--eps", self.eps]
+        return words if self.images is None else [*words, "--limit", str(self.images)]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row of the result: a system in a setting, for figures at one x, with a run per seed."""
+
+    row: Row
+    setting: Setting
+    runs: tuple[Run, ...]
+    tasks: tuple[tuple[Task, ...], ...]
+    """What it takes, for each run."""
+    x: str | int | float | None = None
+    """lam, eps, or the stage."""
+    stage: int = 0
+    """For published numbers: 0 is the end of the training."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.row.label}{'' if self.x is None else f' at {self.x}'} ({self.setting.name})"
+
+
+@dataclass
+class Plan:
+    """An experiment laid out."""
+
+    experiment: Experiment
+    choice: Choice
+    points: list[Point] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    """(row, why it is left out)."""
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Each once; the first seed of every row before the second of any."""
+        return ordered(self.points)
+
+    @property
+    def stem(self) -> str:
+        """Of the files with the result: a part of an experiment does not replace the whole."""
+        return "-".join((self.experiment.name, *self.choice.settings, *self.choice.methods))
+
+
+def ordered(points: Iterable[Point]) -> list[Task]:
+    """The tasks of these, each once."""
+    found = [
+        (seed, task) for point in points for seed, tasks in enumerate(point.tasks) for task in tasks
+    ]
+    return list(dict.fromkeys(task for _, task in sorted(found, key=lambda pair: pair[0])))
+
+
+def make_plan(experiment: Experiment, choice: Choice) -> Plan:
+    """Lay an experiment out; a row without a recipe is skipped, with the reason."""
+    _check(experiment, choice)
+    plan = Plan(experiment, choice)
+    known = choice.profile.settings
+    for name in experiment.settings:
+        if choice.settings and name not in choice.settings:
+            continue
+        setting = settings()[name]
+        if known and name not in known:
+            reason = f"profile {choice.profile.name} knows {', '.join(known)} only"
+            plan.skipped.append((setting.name, reason))
+            continue
+        for row in experiment.rows:
+            if choice.methods and row.method not in choice.methods:
+                continue
+            runs = _runs(row, setting, choice)
+            if isinstance(runs, str):
+                skipped = (f"{row.label} ({name})", runs)
+                if skipped not in plan.skipped:
+                    plan.skipped.append(skipped)
+                continue
+            plan.points += _points(experiment, row, setting, choice, runs)
+    if not plan.points:
+        reasons = "; ".join(f"{row}: {reason}" for row, reason in plan.skipped)
+        raise UsageError(f"{experiment.name} has nothing to run here ({reasons})")
+    return plan
+
+
+def _check(experiment: Experiment, choice: Choice) -> None:
+    for setting in choice.settings:
+        if setting not in experiment.settings:
+            raise unknown(f"--setting of {experiment.name}", setting, experiment.settings)
+    methods = {row.method for row in experiment.rows}
+    for method in choice.methods:
+        if method not in methods:
+            raise unknown(f"method of {experiment.name}", method, methods)
+
+
+def _runs(row: Row, setting: Setting, choice: Choice) -> tuple[Run, ...] | str:
+    """A run for each seed, or why there is none."""
+    from maar.config import recipes
+
+    profile = choice.profile
+    names = {"setting": setting.name, "method": row.method, "profile": profile.name}
+    recipe, stem = profile.recipe.format(**names), "{setting}-{method}-{profile}".format(**names)
+    if recipe not in recipes():
+        return f"there is no recipe {recipe}"
+    if profile.flags and row.method not in profile.flags:
+        return f"profile {profile.name} does not know method {row.method}"
+    base = profile.flags.get(row.method, {})
+    plain, changed = _config(recipe, base), _config(recipe, {**base, **row.flags})
+
+    from maar.config import config_hash
+
+    flags = dict(base)
+    # A flag that says what the recipe says anyway makes no other run: MAAR with lam = 6 is MAAR.
+    if config_hash(plain) != config_hash(changed):
+        flags.update(row.flags)
+        stem = "-".join((stem, *(f"{_key(k)}-{_text(v)}" for k, v in row.flags.items())))
+    seeds = choice.seeds or profile.seeds or row.seeds
+    runs = []
+    for seed in dict.fromkeys(seeds):
+        name, config = f"{stem}-seed{seed}", dataclasses.replace(changed, seed=seed)
+        runs.append(Run(name, recipe, tuple(_words(flags)), seed, choice.runs / name, config))
+    return tuple(runs)
+
+
+def _config(recipe: str, flags: Mapping[str, Any]) -> Config:
+    from maar.config.flags import parse_command
+
+    words = [recipe, *_words(flags)]
+    return parse_command(words, prog="maar train", description="")[0]
+
+
+def _words(flags: Mapping[str, Any]) -> list[str]:
+    return [word for k, v in flags.items() for word in (f"--{_key(k)}", _text(v))]
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _points(
+    experiment: Experiment, row: Row, setting: Setting, choice: Choice, runs: Sequence[Run]
+) -> list[Point]:
+    profile, images = choice.profile, choice.images
+
+    def point(*measures: Mapping[str, Any], **about: Any) -> Point:
+        tasks = tuple(
+            (Task(run, "train", profile), *(Task(run=run, profile=profile, **m) for m in measures))
+            for run in runs
+        )
+        return Point(row, setting, tuple(runs), tasks, **about)
+
+    certify: dict[str, Any] = {"what": "certify", "images": images}
+    if experiment.kind == "training":
+        return [point()]
+    if experiment.kind == "eps":
+        own = runs[0].config.eps
+        return [
+            point({**certify, "eps": None if _same(eps, own) else eps}, x=eps)
+            for eps in setting.eps_range
+        ]
+    if experiment.kind == "stages":
+        count = _stages(runs[0].config)
+        found = []
+        for stage in range(1, count + 1):
+            # The last stage's weights are the run's: certified once, as everywhere else.
+            weights = MODEL if stage == count else f"stage-{stage}-last"
+            latent = {"what": "evaluate", "images": images, "layer": setting.latent_relu}
+            measures = ({**certify, "weights": weights}, {**latent, "weights": weights})
+            found.append(point(*measures, x=stage, stage=stage))
+        return found
+    return [point(certify, x=row.flags.get("lam") if experiment.kind == "lam" else None)]
+
+
+def _same(eps: str, own: float) -> bool:
+    from maar.eps import Eps
+
+    return float(Eps(eps)) == float(own)
+
+
+def _stages(config: Config) -> int:
+    """How many stages a run will have, from its configuration alone."""
+    from maar.data import info
+    from maar.networks import make
+
+    data = info(config.data)
+    net = make(config.network, data.shape, data.n_classes, mean=list(data.mean), std=list(data.std))
+    return len(config.method.stages(net, config.eps, config.train))

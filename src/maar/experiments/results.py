@@ -1,0 +1,207 @@
+"""Our numbers beside the published ones: for the terminal, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from statistics import fmean, stdev
+from typing import Any
+
+import maar
+from maar.experiments.measured import State, state_of
+from maar.experiments.plan import MODEL, Plan, Point, Run, Task
+from maar.experiments.published import Published, everything, published
+
+FORMAT = 1
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Seed:
+    """What was measured on one run for one row."""
+
+    run: Run
+    states: tuple[tuple[Task, State], ...]
+
+    def result(self, what: str) -> Object:
+        """Of the task of that kind; empty if there is none."""
+        return next((state.result for task, state in self.states if task.what == what), {})
+
+    @property
+    def is_whole(self) -> bool:
+        return all(state.result for _, state in self.states)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Shares of images by name."""
+        train, certify = self.result("train"), self.result("certify")
+        # On all test images; an earlier stage's weights are known from the certified ones only.
+        is_final = all(task.weights == MODEL for task, _ in self.states)
+        values = {
+            "accuracy": train.get("accuracy") if is_final else certify.get("accuracy_of_these"),
+            "certified": certify.get("certified"),
+            "certified_upper": certify.get("certified_upper"),
+            "latent_robustness": self.result("evaluate").get("latent_robustness"),
+            "verified_error": train.get("verified_error"),
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def result(plan: Plan, command: str, failed: dict[Task, str]) -> Object:
+    """Everything that is known now, for NAME.json."""
+    experiment, profile = plan.experiment, plan.choice.profile
+    rows, missing = [], 0
+    for point in plan.points:
+        seeds = [
+            Seed(run, tuple((task, state_of(task)) for task in tasks))
+            for run, tasks in zip(point.runs, point.tasks, strict=True)
+        ]
+        whole = [seed for seed in seeds if seed.is_whole]
+        missing += len(seeds) - len(whole)
+        rows.append(_row(point, whole, plan))
+    total = sum(len(point.runs) for point in plan.points)
+    banner = _banner(plan, rows, missing, total)
+    return {
+        "format": FORMAT,
+        "name": experiment.name,
+        "title": experiment.title,
+        "of": experiment.of,
+        "about": experiment.about,
+        "kind": experiment.kind,
+        "profile": profile.name,
+        "reduced": profile.reduced or bool(banner),
+        "banner": banner,
+        "caveat": banner,
+        "is_complete": not missing,
+        "command": command,
+        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "hardware": hardware(),
+        "versions": versions(),
+        "rows": rows,
+        "beside": [
+            {
+                "setting": entry.setting,
+                "system": entry.label,
+                "published": entry.shares,
+                **_sourced(entry),
+            }
+            for entry in everything()
+            if entry.system in experiment.beside
+            and entry.setting in {point.setting.name for point in plan.points}
+        ],
+        "skipped": [{"row": row, "reason": reason} for row, reason in plan.skipped],
+        "failed": [
+            {"row": f"{task.run.name}: {task.label}", "reason": reason}
+            for task, reason in failed.items()
+        ],
+    }
+
+
+def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
+    kind, row = plan.experiment.kind, point.row
+    measured = {
+        name: _spread([seed.metrics[name] for seed in seeds if name in seed.metrics])
+        for name in (seeds[0].metrics if seeds else {})
+        if name != "verified_error" or kind == "training"
+    }
+    # Published is the radius that was trained for; a row of another one has nothing beside it.
+    is_own = kind != "eps" or all(task.eps is None for task in point.tasks[0])
+    beside = published(row.system, point.setting.name, point.stage) if is_own else []
+    first = beside[0] if beside else None
+    known = first.shares if first else {}
+    certified = [seed.result("certify") for seed in seeds if seed.result("certify")]
+    tasks = dict.fromkeys(task for tasks in point.tasks for task in tasks)
+    eps = str(point.x) if kind == "eps" else point.setting.eps
+    return {
+        "setting": point.setting.name,
+        "setting_title": point.setting.title,
+        "system": row.label,
+        "method": row.method,
+        "flags": dict(row.flags),
+        "x": point.x,
+        "metrics": measured,
+        "published": known,
+        **(_sourced(first) if first else {"source": "", "caveat": "", "is_comparable": None}),
+        "also_published": [{"published": entry.shares, **_sourced(entry)} for entry in beside[1:]],
+        "difference": {
+            name: round(measured[name]["mean"] - value, 6)
+            for name, value in known.items()
+            if name in measured
+        },
+        "seeds": [seed.run.seed for seed in seeds],
+        "seeds_wanted": [run.seed for run in point.runs],
+        "images": min((each["images"] for each in certified), default=None),
+        "of": max((each["of"] for each in certified), default=None),
+        "open": [each["open"] for each in certified],
+        "split": "test",
+        "eps": eps,
+        "profile": plan.choice.profile.name,
+        "preset": plan.choice.profile.preset if certified else "",
+        "verifiers": certified[0]["verifiers"] if certified else [],
+        "settled": [each["settled"] for each in certified],
+        "seconds": round(sum(s.result["seconds"] for x in seeds for _, s in x.states), 1),
+        "train_seconds": [x.result("train")["seconds"] for x in seeds],
+        "certify_seconds": [each["seconds"] for each in certified],
+        "hardware": hardware(),
+        "runs": [str(seed.run.folder) for seed in seeds],
+        "certify": [each["store"] for each in certified],
+        "commands": [task.command for task in tasks],
+    }
+
+
+def _sourced(entry: Published) -> Object:
+    source = entry.source
+    return {
+        "source": source.title,
+        "published_network": source.network,
+        "published_verifier": source.verifier,
+        "caveat": entry.warning,
+        "is_comparable": source.comparable,
+    }
+
+
+def _spread(values: Sequence[float]) -> Object:
+    """Mean and standard deviation over the seeds; one seed has no deviation."""
+    return {
+        "mean": fmean(values),
+        "std": stdev(values) if len(values) > 1 else None,
+        "values": list(values),
+    }
+
+
+def _banner(plan: Plan, rows: Iterable[Object], missing: int, total: int) -> str:
+    """What must be known before a number is believed."""
+    profile, parts = plan.choice.profile, []
+    if profile.reduced:
+        parts.append(f"reduced profile {profile.name}, not the paper's training: {profile.about}")
+    parts += sorted(
+        {
+            f"CR is of the first {row['images']:,} of {row['of']:,} test images"
+            for row in rows
+            if row["images"] is not None and row["images"] < row["of"]
+        }
+    )
+    if missing:
+        parts.append(f"{missing} of {total} measurements are not there yet")
+    return "; ".join(parts)
+
+
+def hardware() -> str:
+    """This machine in a line."""
+    from maar.train.env import cpu_model
+
+    return f"{cpu_model()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+
+
+def versions() -> dict[str, str]:
+    """Of what computes."""
+    import torch
+
+    return {
+        "maar": maar.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }

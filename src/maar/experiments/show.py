@@ -1,0 +1,207 @@
+"""A result as a table of text: the same cells for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+Object = dict[str, Any]
+
+# metric -> head of its column; in this order.
+METRICS = {
+    "accuracy": "ACC",
+    "certified": "CR",
+    "certified_upper": "CR at most",
+    "latent_robustness": "LR",
+    "verified_error": "VE",
+}
+X = {"lam": "lam", "eps": "eps", "stages": "stage"}
+LEGEND = {
+    "ACC": "accuracy on all test images (of an earlier stage: on the certified ones)",
+    "CR": "certified robustness, correct and proved",
+    "CR at most": "what no attack has broken",
+    "LR": "latent robustness: correct and not broken behind a ReLU; proves nothing",
+    "VE": "verified error: of the correct training images, the share that the stage's attack "
+    "breaks in the last epoch; an attack's result, not a verifier's",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Heads, rows and what is said below."""
+
+    head: list[str]
+    rows: list[list[str]]
+    notes: list[str]
+
+
+def shown(result: Object) -> Shown:
+    """The cells, in percent, with a note for every source."""
+    rows = result["rows"]
+    metrics = [m for m in METRICS if any(m in row["metrics"] for row in rows)]
+    compared = {m for m in metrics if any(m in row["published"] for row in rows)}
+    notes: list[str] = []
+    head = ["setting", "system", *([X[result["kind"]]] if result["kind"] in X else []), "seeds"]
+    for metric in metrics:
+        head.append(f"{METRICS[metric]} %")
+        if metric in compared:
+            head += ["published", "difference"]
+    head.append("images")
+    cells = []
+    for row in rows:
+        line = [row["setting"], row["system"]]
+        if result["kind"] in X:
+            line.append(str(row["x"]))
+        line.append(_seeds(row))
+        mark = _mark(row, notes) if row["published"] else ""
+        for metric in metrics:
+            line.append(spread(row["metrics"].get(metric)))
+            if metric in compared:
+                value = row["published"].get(metric)
+                line.append("" if value is None else f"{100 * value:.4g} {mark}")
+                difference = row["difference"].get(metric)
+                line.append("" if difference is None else f"{100 * difference:+.2f}")
+        line.append(_images(row))
+        cells.append(line)
+    return Shown(head, cells, notes)
+
+
+def spread(metric: Object | None) -> str:
+    """`97.70 ± 0.12`."""
+    if metric is None:
+        return ""
+    deviation = "" if metric["std"] is None else f" ± {100 * metric['std']:.2f}"
+    return f"{100 * metric['mean']:.2f}{deviation}"
+
+
+def _seeds(row: Object) -> str:
+    there, wanted = len(row["seeds"]), len(row["seeds_wanted"])
+    return str(there) if there == wanted else f"{there} of {wanted}"
+
+
+def _images(row: Object) -> str:
+    if row["images"] is None:
+        return ""
+    return (
+        f"{row['images']:,}"
+        if row["images"] == row["of"]
+        else f"{row['images']:,} of {row['of']:,}"
+    )
+
+
+def _mark(row: Object, notes: list[str]) -> str:
+    """The number of the note on where a published number is from."""
+    also = [
+        f"also published: {_numbers(entry['published'])} ({_source(entry)})"
+        for entry in row["also_published"]
+    ]
+    note = "; ".join([_source(row), *also])
+    if note not in notes:
+        notes.append(note)
+    return f"[{notes.index(note) + 1}]"
+
+
+def _source(entry: Object) -> str:
+    caveat = f"; {entry['caveat']}" if entry["caveat"] else ""
+    apart = "" if entry["is_comparable"] or entry["caveat"] else "; not comparable"
+    return (
+        f"{entry['source']}; network: {entry['published_network']}; "
+        f"verifier: {entry['published_verifier']}{caveat}{apart}"
+    )
+
+
+def _numbers(published: Object) -> str:
+    return ", ".join(f"{METRICS[name]} {100 * value:.4g}" for name, value in published.items())
+
+
+def facts(result: Object) -> list[tuple[str, str]]:
+    """What the numbers were measured with."""
+    verifiers = list(dict.fromkeys(v for row in result["rows"] for v in row["verifiers"]))
+    presets = list(dict.fromkeys(row["preset"] for row in result["rows"] if row["preset"]))
+    seeds = sorted({seed for row in result["rows"] for seed in row["seeds"]})
+    hours = sum(row["seconds"] for row in result["rows"]) / 3600
+    told = [
+        ("profile", result["profile"]),
+        ("seeds", ", ".join(map(str, seeds)) + "; mean ± standard deviation where several"),
+        ("verifiers", f"preset {', '.join(presets)}: {', '.join(verifiers)}" if presets else ""),
+        ("hardware", f"{result['hardware']}; {hours:.2f} core hours"),
+        ("versions", ", ".join(f"{name} {text}" for name, text in result["versions"].items())),
+        ("command", f"`{result['command']}`"),
+    ]
+    return [(name, text) for name, text in told if text]
+
+
+def markdown(result: Object) -> str:
+    """The whole result as a page of Markdown."""
+    table = shown(result)
+    parts = [f"# {result['title']}", f"{result['of']}: {result['about']}."]
+    if result["banner"]:
+        parts.append(f"> **Not the paper's protocol:** {result['banner']}.")
+    parts.append(_markdown_table(table.head, table.rows))
+    legend = [f"{name}: {text}." for name, text in LEGEND.items() if f"{name} %" in table.head]
+    parts.append(" ".join(legend))
+    if table.notes:
+        parts.append("\n".join(f"[{n}] {note}  " for n, note in enumerate(table.notes, 1)))
+    if result["beside"]:
+        parts.append(
+            "## Published since, not to be ranked with the above\n\n"
+            + _markdown_table(
+                ["setting", "system", "ACC %", "CR %", "network, verifier"], _beside(result)
+            )
+        )
+    parts.append("\n".join(f"- {name}: {text}" for name, text in facts(result)))
+    for key in ("skipped", "failed"):
+        if result[key]:
+            lines = [f"- {each['row']}: {each['reason']}" for each in result[key]]
+            parts.append(f"{key.capitalize()}:\n\n" + "\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _beside(result: Object) -> list[list[str]]:
+    return [
+        [
+            entry["setting"],
+            entry["system"],
+            *(f"{100 * entry['published'][name]:.4g}" for name in ("accuracy", "certified")),
+            f"{entry['published_network']}; {entry['published_verifier']}",
+        ]
+        for entry in result["beside"]
+    ]
+
+
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")
+
+
+def terminal(result: Object) -> Group:
+    """The table for people at a terminal, the banner above it."""
+    found = shown(result)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for number, name in enumerate(found.head):
+        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=number == 1)
+    before = ""
+    for row in found.rows:
+        first = "" if row[0] == before else row[0]  # said once
+        before = row[0]
+        table.add_row(first, *(Text(cell, style=_tone(cell)) for cell in row[1:]))
+    parts: list[Any] = [Text(f"{result['title']} ({result['of']})", style="bold cyan")]
+    if result["banner"]:
+        parts.append(Text(f"Not the paper's protocol: {result['banner']}", style="yellow"))
+    parts += ["", table, ""]
+    parts += [Text(f"[{n}] {note}", style="dim") for n, note in enumerate(found.notes, 1)]
+    parts += [Text(f"skipped: {e['row']}: {e['reason']}", style="dim") for e in result["skipped"]]
+    return Group(*parts)
+
+
+def _tone(cell: str) -> str:
+    return {"+": "green", "-": "red"}.get(cell[:1], "") if cell[1:2].isdigit() else ""
