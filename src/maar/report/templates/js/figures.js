@@ -5,6 +5,7 @@
   const { figures, slots } = JSON.parse(document.getElementById("figures").textContent);
   const FONT = getComputedStyle(document.body).fontFamily;
   const touches = matchMedia("(hover: none)").matches;
+  const PRINTED = 640;
   const drawn = []; // a function for each figure that draws it again
 
   // Plotly reads a little HTML in its texts, and the names in ours come from anyone.
@@ -77,7 +78,7 @@
       error_y: isFlat ? undefined : spread(series, theme.colour("soft")),
       texttemplate: isWide ? `%{y:${figure.y.is_share ? ".1%" : ".3~g"}}` : undefined,
       textposition: "inside",
-      insidetextanchor: "middle",
+      insidetextanchor: "start",
       textangle: 0,
       textfont: { size: 11, color: theme.colour(series.is_dashed ? "ink" : "paper") },
       width: isFlat ? 0.36 : undefined,
@@ -147,6 +148,8 @@
     return {
       ...(isFlat ? names(figure) : bands(figure)),
       font: { family: FONT, size: 12, color: theme.colour("soft") },
+      // A sheet of A4 is narrower than most screens, and nothing is laid out again for it.
+      width: theme.isPrinting() ? PRINTED : undefined,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       margin: { l: isFlat ? 4 : 48, r: 8, t: isFlat ? 12 : figure.bands.length ? 24 : 14, b: 40 },
@@ -196,9 +199,5 @@
     drawn.push(draw);
   }
 
-  const redraw = () => drawn.forEach((draw) => draw());
-  theme.onChange(redraw);
-  // Paper is light, whatever the screen is, and by then the print stylesheet applies.
-  addEventListener("beforeprint", redraw);
-  addEventListener("afterprint", redraw);
+  theme.onChange(() => drawn.forEach((draw) => draw()));
 })();

@@ -38,13 +38,14 @@
     (entries) => {
       const entry = entries.find((one) => one.isIntersecting);
       if (!entry) return;
-      for (const [id, link] of links) link.toggleAttribute("aria-current", id === entry.target.id);
+      for (const link of links.values()) link.removeAttribute("aria-current");
+      links.get(entry.target.id)?.setAttribute("aria-current", "location");
     },
     { rootMargin: "-20% 0px -70% 0px" },
   );
   for (const section of document.querySelectorAll("main > section")) seen.observe(section);
 
-  // On paper nothing can be opened: everything is, except the long data of the figures.
+  // On paper nothing can be opened: what the numbers rest on is.
   addEventListener("beforeprint", () => {
     for (const details of document.querySelectorAll("table details")) details.open = true;
   });

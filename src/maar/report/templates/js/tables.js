@@ -6,6 +6,7 @@
 
   // Each record is one <tbody>: the row itself, and below it the details if there are any.
   const records = (table) => [...table.tBodies];
+  const tidy = (text) => text.replace(/\s+/g, " ").trim();
   const cell = (record, column) => record.rows[0].cells[column];
 
   function compare(a, b, isNumeric, sign) {
@@ -41,7 +42,7 @@
       const text = record.rows[0].textContent.toLowerCase();
       const fits =
         words.every((word) => text.includes(word)) &&
-        choices.every((s) => cell(record, s.dataset.column).textContent.trim() === s.value);
+        choices.every((s) => tidy(cell(record, s.dataset.column).textContent) === tidy(s.value));
       record.hidden = !fits;
       shown += fits;
     }

@@ -41,7 +41,24 @@ const theme = (() => {
     });
   });
 
+  // Paper is light, whatever the screen is.
+  let isPrinting = false;
+  let before;
+  addEventListener("beforeprint", () => {
+    before = root.dataset.theme;
+    root.dataset.theme = "light";
+    isPrinting = true;
+    changed();
+  });
+  addEventListener("afterprint", () => {
+    if (before) root.dataset.theme = before;
+    else delete root.dataset.theme;
+    isPrinting = false;
+    changed();
+  });
+
   return {
+    isPrinting: () => isPrinting,
     onChange: (listener) => listeners.push(listener),
     // The value that a custom colour has now. The browser resolves it, as a script cannot.
     colour(name) {
