@@ -1,4 +1,7 @@
-"""A report made by hand, with everything in it that the model can say."""
+"""A report made by hand, with everything in it that the model can say; and the files of runs."""
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,3 +206,155 @@ def make_example() -> Report:
 @pytest.fixture
 def example() -> Report:
     return make_example()
+
+
+def write_run(path: Path, *, seed: int = 0, lam: float = 6.0, epochs=(2, 2), done: int = 4) -> Path:
+    """The folder of a run with two stages, of which `done` epochs are over."""
+    path.mkdir(parents=True)
+    (path / "config.toml").write_text(
+        f'# hash {"0123456789abcdef" * 4}\nname = "x"\ndata = "mnist"\nnetwork = "convmed"\n'
+        f'eps = 0.1\nseed = {seed}\n[method]\nname = "maar"\nlam = {lam}\n'
+        '[method.base]\nname = "colt"\n[train]\nlr = 0.001\n'
+    )
+    lines = []
+    for stage, length in enumerate(epochs, 1):
+        for epoch in range(1, length + 1):
+            quality = 0.1 * stage + 0.01 * epoch + 0.001 * seed
+            lines.append(
+                {
+                    "stage": stage,
+                    "stages": len(epochs),
+                    "epoch": epoch,
+                    "epochs": length,
+                    "eps": 0.12 - 0.01 * stage,
+                    "loss": {"total": 1 - quality},
+                    "train": {"accuracy": 0.7 + quality, "verified_error": 0.3 - quality},
+                    "valid": {"accuracy": 0.7 + quality, "robust_accuracy": 0.6 + quality},
+                    "seconds": 10.0,
+                }
+            )
+    text = "".join(json.dumps(line) + "\n" for line in lines[:done])
+    (path / "metrics.jsonl").write_text(text)
+    facts = {"cpu": "AMD EPYC", "threads": 2, "command": ["maar", "train", "demo"]}
+    (path / "env.json").write_text(json.dumps(facts))
+    if done == sum(epochs):
+        result = {"test": {"accuracy": 0.9 + 0.01 * seed}}
+        (path / "result.json").write_text(json.dumps(result))
+    return path
+
+
+def write_store(
+    path: Path,
+    verdicts: dict[str, int],
+    *,
+    eps: float = 0.1,
+    network: str = "x",
+    weights: str = "model",
+    summary: bool = True,
+    split: str = "test",
+) -> Path:
+    """A certification with so many images of each verdict, the counterexamples included."""
+    path.mkdir(parents=True)
+    subject = {"weights": f"{abs(hash((network, weights))):064x}", "split": split, "eps": eps}
+    manifest = {
+        "key": "k",
+        "format": 2,
+        "subject": subject,
+        "network": network,
+        "data": "mnist",
+        "split": split,
+        "images": 10_000,
+        "verifiers": ["misclassified", "crown", "pgd"],
+        "preset": "complete",
+        "source": {"weights": weights},
+    }
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    by = {
+        "misclassified": "misclassified",
+        "falsified": "pgd",
+        "verified": "crown",
+        "unknown": None,
+    }
+    lines = []
+    for verdict, number in verdicts.items():
+        for _ in range(number):
+            line = {"index": len(lines), "label": 7, "verdict": verdict, "by": by[verdict]}
+            times = {"misclassified": 0.1, **({by[verdict]: 1.0} if by[verdict] else {})}
+            line |= {"seconds": sum(times.values()), "times": times}
+            if verdict == "falsified":
+                line |= {"margin": -0.01 * len(lines) - 0.01, "target": 9}
+                _write_pair(path, len(lines))
+            lines.append(line)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (path / "verdicts.jsonl").write_text(text)
+    if summary:
+        images = len(lines)
+        counts = {name: verdicts.get(name, 0) for name in (*by, "error")}
+        share = {
+            "accuracy": 1 - counts["misclassified"] / images,
+            "certified": counts["verified"] / images,
+            "certified_upper": 1 - (counts["misclassified"] + counts["falsified"]) / images,
+            "certified_interval95": [0.1, 0.9],
+        }
+        verifiers = {
+            "misclassified": {"reached": images, "falsified": counts["misclassified"]},
+            "crown": {"reached": 5, "verified": counts["verified"], "falsified": 0},
+            "pgd": {"reached": 2, "verified": 0, "falsified": counts["falsified"]},
+        }
+        content = {
+            "eps": eps,
+            "indices": f"0-{images - 1}",
+            "images": images,
+            "of": 10_000,
+            "complete": True,
+            **counts,
+            **share,
+            "verifiers": {name: {"seconds": 1.5, **row} for name, row in verifiers.items()},
+            "seconds": 4.5,
+        }
+        (path / "summary.json").write_text(json.dumps(content))
+    return path
+
+
+def write_radii(path: Path, radii: dict[float, float | None]) -> Path:
+    """A search of radii: proved up to -> broken at."""
+    path.mkdir(parents=True)
+    subject = {"weights": "a" * 64, "split": "test", "largest": 0.5, "tolerance": 0.001}
+    manifest = {"subject": subject, "network": "net.onnx", "data": "cifar10", "split": "test"}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    lines = []
+    for index, (lower, upper) in enumerate(radii.items()):
+        line = {"index": index, "label": 3, "verdict": "found", "lower": lower, "upper": upper}
+        line |= {"lower_by": "crown", "upper_by": "pgd", "target": 5, "margin": -0.02}
+        lines.append({**line, "seconds": 1.0})
+        if upper is not None:
+            _write_pair(path, index, channels=3)
+    (path / "radii.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    quantiles = dict.fromkeys(("5", "25", "50", "75", "95", "mean"), 0.1)
+    summary = {"largest": 0.5, "images": len(radii), "of": 10_000, "complete": True}
+    summary |= {"found": len(radii), "lower": quantiles, "upper": quantiles, "seconds": 9.0}
+    (path / "summary.json").write_text(json.dumps(summary))
+    return path
+
+
+def _write_pair(path: Path, index: int, channels: int = 1) -> None:
+    (path / "counterexamples").mkdir(exist_ok=True)
+    x = np.full((channels, 4, 5), 0.5, np.float32)
+    x_adv = x.copy()
+    x_adv[:, 0, 0] += 0.05
+    np.savez(path / "counterexamples" / f"{index}.npz", x=x, x_adv=x_adv, label=7, target=9)
+
+
+@pytest.fixture
+def make_run():
+    return write_run
+
+
+@pytest.fixture
+def make_store():
+    return write_store
+
+
+@pytest.fixture
+def make_radii():
+    return write_radii

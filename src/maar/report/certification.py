@@ -171,20 +171,22 @@ def cascade_figures(found: Collected) -> list[Figure]:
             name,
             labels,
             tuple(
-                float(count(table(row, name), "verified") + count(table(row, name), "falsified"))
-                for row in rows
+                (count(table(row, name), "verified") + count(table(row, name), "falsified"))
+                / store.images
+                for row, (_, store) in zip(rows, stores, strict=True)
             ),
             texts=tuple(_outcome(table(row, name)) for row in rows),
             group=name,
         )
         for name in names
     ]
-    still_open = tuple(
-        float(count(store.summary, "unknown") + count(store.summary, "error"))
-        for _, store in stores
-    )
+    still_open = [
+        count(store.summary, "unknown") + count(store.summary, "error") for _, store in stores
+    ]
     if any(still_open):
-        settled.append(Series("nobody", labels, still_open, group="nobody"))
+        share = [left / store.images for left, (_, store) in zip(still_open, stores, strict=True)]
+        texts = tuple(f"{left:,} open" for left in still_open)
+        settled.append(Series("nobody", labels, tuple(share), texts=texts, group="nobody"))
     seconds = [
         Series(
             name,
@@ -203,7 +205,7 @@ def cascade_figures(found: Collected) -> list[Figure]:
             "Who settled what",
             "stacked",
             category,
-            Axis("images settled"),
+            Axis("share of the images", is_share=True),
             tuple(settled),
             caption="Images proved or broken by each verifier, in the order in which they are "
             "asked; `misclassified` needs no verifier, what nobody settled is open.",

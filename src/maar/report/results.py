@@ -79,7 +79,8 @@ def _row(system: System, eps: float | None) -> tuple[Cell, ...] | None:
     if not stores and not accuracies:
         return None
     evidence = [evidence_of(store, run) for run, store in stores]
-    images = {store.images for _, store in stores}
+    images = [store.images for _, store in stores]
+    texts = dict.fromkeys(_images(store) for _, store in stores)
     presets = dict.fromkeys(store.preset or ", ".join(store.verifiers) for _, store in stores)
     return (
         plain(system.name),
@@ -89,10 +90,14 @@ def _row(system: System, eps: float | None) -> tuple[Cell, ...] | None:
         percent(accuracies, sources),
         percent([number(store.summary, "certified") or 0.0 for _, store in stores], evidence),
         percent([number(store.summary, "certified_upper") or 0.0 for _, store in stores], evidence),
-        Cell(" / ".join(f"{n:,}" for n in sorted(images)), min(images, default=None)),
+        Cell(" / ".join(texts), min(images, default=None)),
         plain(" / ".join(presets)),
         seconds_cell(sum(run.seconds for run in system.runs)),
     )
+
+
+def _images(store: Store) -> str:
+    return f"{store.images:,}" + ("" if store.split == "test" else f" {store.split}")
 
 
 def accuracies_of(

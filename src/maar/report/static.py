@@ -38,13 +38,17 @@ def draw(figure: Figure) -> dict[str, bytes]:
         canvas = Canvas(figsize=(WIDTH, _height(figure)), layout="constrained")
         axes = canvas.add_subplot()
         {"lines": _lines, "bars": _bars, "stacked": _stacked}[figure.kind](axes, figure)
-        axes.set_title(figure.title, loc="left", wrap=True)
+        # Room for the names of the stages.
+        axes.set_title(figure.title, loc="left", wrap=True, pad=18 if figure.bands else 6)
         if 1 < len(figure.series) <= IN_LEGEND:
-            canvas.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=8)
+            longest = max(len(series.name) for series in figure.series)
+            columns = max(1, min(4, 100 // (longest + 8)))
+            canvas.legend(loc="outside lower left", ncols=columns, frameon=False, fontsize=8)
         found = {}
         for kind, metadata in (("svg", {"Date": None}), ("pdf", {"CreationDate": None})):
             buffer = io.BytesIO()
             canvas.savefig(buffer, format=kind, metadata=metadata)
+            canvas.set_layout_engine("none")  # found once, and dear
             found[kind] = buffer.getvalue()
     return found
 
@@ -90,7 +94,6 @@ def _lines(axes: Axes, figure: Figure) -> None:
         )
     if figure.bands:
         axes.set_xlim(figure.bands[0].start, figure.bands[-1].end)
-        axes.title.set_y(1.06)
     _axes(axes, figure)
 
 
@@ -130,15 +133,23 @@ def _stacked(axes: Axes, figure: Figure) -> None:
         left = [a + b for a, b in zip(left, width, strict=True)]
     axes.set_yticks(range(len(categories)), categories)
     axes.invert_yaxis()
-    axes.set_xlabel(figure.y.label)
+    axes.set_xlabel(_unit(figure))
+    if figure.y.is_share:
+        axes.xaxis.set_major_formatter(_percent)
 
 
 def _axes(axes: Axes, figure: Figure) -> None:
     axes.set_xlabel(figure.x.label)
-    axes.set_ylabel(figure.y.label + (" (%)" if figure.y.is_share else ""))
+    axes.set_ylabel(_unit(figure))
     axes.grid(axis="y", color="0.88", lw=0.6)
     axes.set_axisbelow(True)
     if figure.y.is_share:
-        from matplotlib.ticker import FuncFormatter
+        axes.yaxis.set_major_formatter(_percent)
 
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}"))
+
+def _unit(figure: Figure) -> str:
+    return f"{figure.y.label} (%)" if figure.y.is_share else figure.y.label
+
+
+def _percent(share: float, _: int | None) -> str:
+    return f"{100 * share:g}"

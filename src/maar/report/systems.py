@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -29,17 +30,16 @@ class System:
         """Of its runs; they agree in method, data and eps."""
         return self.runs[0]
 
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Of its runs."""
-        return tuple(run.seed for run in self.runs if run.seed is not None)
-
 
 def systems(runs: Iterable[Run]) -> list[System]:
     """The systems, in the order of their first runs."""
-    found: dict[str, list[Run]] = {}
+    found: dict[tuple[str, int], list[Run]] = {}
+    seen: Counter[tuple[str, int | None]] = Counter()
     for run in runs:
-        found.setdefault(_identity(run), []).append(run)
+        identity = _identity(run)
+        # The same seed again is the same experiment again, no further sample of it.
+        found.setdefault((identity, seen[identity, run.seed]), []).append(run)
+        seen[identity, run.seed] += 1
     groups = [tuple(sorted(group, key=lambda run: run.seed or 0)) for group in found.values()]
     methods = [group[0].method for group in groups]
     names = []
