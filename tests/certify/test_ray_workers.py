@@ -58,8 +58,10 @@ def workers_of(monkeypatch):
 
         def deadly(crew):
             for member in crew.pending.values():
-                if member.job is not None and times.get(member.job.index):
-                    times[member.job.index] -= 1
+                jobs = member.piece.jobs if member.piece else []
+                index = jobs[0].index if len(jobs) == 1 else None
+                if times.get(index):
+                    times[index] -= 1
                     os.kill(member.hello.pid, signal.SIGKILL)
             return listen(crew)
 

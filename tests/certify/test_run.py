@@ -122,11 +122,11 @@ def test_another_network_eps_or_cascade_has_another_key(plan, trained, mnist_min
 def test_workers_give_the_same_verdicts_and_a_killed_one_costs_its_image(
     plan, whole, tmp_path, monkeypatch
 ):
-    busy, send = [], workers._Worker.send
+    crew, killed, send = set(), [], workers._Worker.send
 
-    def noted(self, job):
-        busy.append(self.process.pid)
-        send(self, job)
+    def noted(self, piece):
+        crew.add(self)
+        send(self, piece)
 
     monkeypatch.setattr(workers._Worker, "send", noted)
 
@@ -134,8 +134,10 @@ def test_workers_give_the_same_verdicts_and_a_killed_one_costs_its_image(
         """Kills a worker once, while it is at an image or gets the next one."""
 
         def add(self, record, tally):
-            if tally.done == 3:
-                os.kill(busy[-1], signal.SIGKILL)
+            busy = [worker for worker in crew if worker.piece and worker.piece.begun]
+            if busy and tally.done >= 3 and not killed:
+                killed.append(busy[0].process.pid)
+                os.kill(killed[0], signal.SIGKILL)
 
     path = tmp_path / "store"
     tally = run(plan, path, workers=2, display=Killer())
@@ -322,6 +324,39 @@ def test_a_counterexample_that_is_gone_is_found_again(plan, whole, tmp_path):
     assert len(lines(tmp_path / "store")) == len(INDICES) + 1
     assert np.array_equal(np.load(gone)["x_adv"], np.load(io.BytesIO(content))["x_adv"])
     assert verdicts(tmp_path / "store") == verdicts(whole[0])
+
+
+DIES = """
+import os, signal
+from dataclasses import dataclass
+from typing import ClassVar
+
+@dataclass(frozen=True)
+class Dies:
+    name: ClassVar[str] = "patient"
+
+    def together(self, block):
+        if len(block.queries) > 1 or block.queries[0].seed == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [self(query) for query in block.queries]
+
+    def __call__(self, query):
+        from maar.certify.verdict import Verdict
+        return Verdict.bounded(dict.fromkeys(query.targets, 1.0))
+"""
+
+
+def test_a_block_whose_worker_dies_is_begun_again_image_by_image(patient, tmp_path, monkeypatch):
+    (tmp_path / "dies.py").write_text(DIES)
+    monkeypatch.syspath_prepend(tmp_path)
+    plan = patient(1.0)
+    verifier = importlib.import_module("dies").Dies()
+    task = replace(plan.task, cascade=replace(plan.task.cascade, verifiers=(verifier,)))
+    tally = run(replace(plan, task=task), tmp_path / "store", workers=2)
+    assert (tally.counts["verified"], tally.counts["error"]) == (5, 1)
+    (failed,) = [r for r in lines(tmp_path / "store") if r["verdict"] == "error"]
+    assert failed["index"] == 2
+    assert "killed, perhaps for want of memory" in failed["error"]
 
 
 HANGS = """

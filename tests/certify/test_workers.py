@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from maar.certify import CASCADE
+from maar.certify.agenda import LAST, Job
 from maar.certify.cascade import Cascade
 from maar.certify.fork_server import context, start
-from maar.certify.workers import LAST, Job, Task, hardest_first
+from maar.certify.workers import Task, hardness
 
 
 def report(pipe):
@@ -52,10 +53,11 @@ if __name__ == "__main__":
 
 
 def test_the_last_images_come_hardest_first(two_pixels):
-    gaps = np.random.default_rng(0).permutation(3 * LAST) / (3 * LAST)
+    count = 3 * LAST
+    gaps = np.random.default_rng(0).permutation(count) / count
     jobs = [Job(k, np.array([[[gap, 0.0]]], np.float32), 0) for k, gap in enumerate(gaps)]
     task = Task(two_pixels, (1, 1, 2), 0.1, Cascade.named(CASCADE))
-    order = [job.index for job in hardest_first(task, jobs, 2)]
-    assert order[:LAST] == list(range(LAST))
-    assert order[LAST:] == sorted(range(LAST, 3 * LAST), key=lambda k: gaps[k])
-    assert sorted(job.index for job in hardest_first(task, jobs, 9)) == list(range(3 * LAST))
+    found = hardness(task, jobs, 2)
+    assert list(found) == list(range(LAST, count))
+    assert sorted(found, key=found.__getitem__) == sorted(found, key=lambda k: gaps[k])
+    assert set(hardness(task, jobs, 9)) == set(range(count))

@@ -152,12 +152,14 @@ def _affine(
     largest = torch.maximum(lb.abs(), ub.abs())
     reach, size = apply_abs(torch.cat([radius, largest])).chunk(2)
     # Neurons that are always zero add nothing to a sum, not even rounding.
-    alive = int((largest > 0).flatten(1).sum(1).max())
+    alive = (largest > 0).flatten(1).sum(1).tolist()
     # (each product in `middle`, `reach` and `size` may underflow, by u tiny)
     size = size + 4 * torch.finfo(lb.dtype).tiny
     if bias is not None:
         size = size + per_channel(bias.abs(), middle.dim())
-    reach = reach + gamma(min(terms, alive) + EXTRA, lb.dtype) * size
+    # (each image's own number, so that its bounds do not depend on its batch)
+    lost = size.new_tensor([gamma(min(terms, n) + EXTRA, lb.dtype) for n in alive])
+    reach = reach + lost.view(-1, *(1 for _ in size.shape[1:])) * size
     return middle - reach, middle + reach, size
 
 

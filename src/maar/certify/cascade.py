@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 import numpy as np
 
 from maar.certify import VERIFIERS
 from maar.certify.alarm import TimeUp, alarm
+from maar.certify.block import Block, Quick
 from maar.certify.query import Query
 from maar.certify.replay import NoCounterexample, replay, rival
 from maar.certify.verdict import Status, Verdict, proves
@@ -41,6 +43,11 @@ class Settled:
     times: dict[str, float] = field(default_factory=dict)
     """Seconds in each verifier that the image came to."""
     error: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no verifier is to be asked any more. (After a failure another one may do it.)"""
+        return self.status not in (Status.UNKNOWN, Status.ERROR)
 
 
 @dataclass(frozen=True)
@@ -83,14 +90,56 @@ class Cascade:
         """Of the verifiers, in order."""
         return [verifier.name for verifier in self.verifiers]
 
-    def settle(self, query: Query) -> Settled:
-        """The verdict on one image. A failure is this image's ERROR, never an exception."""
-        settled = Settled()
-        end = time.monotonic() + self.timeout
+    @property
+    def quick(self) -> tuple[Verifier, ...]:
+        """The first verifiers, as far as they can answer for many images together."""
+        return tuple(takewhile(lambda verifier: isinstance(verifier, Quick), self.verifiers))
+
+    def begin(self, queries: Sequence[Query]) -> list[Settled]:
+        """Ask the quick verifiers about images of one block; `settle` goes on where this ends.
+
+        If one fails, or takes longer than all images may, it will be asked about each by itself.
+        """
+        queries = list(queries)
+        begun = [Settled() for _ in queries]
+        for verifier in self.quick:
+            left = [n for n, settled in enumerate(begun) if not settled.is_final]
+            if not left:
+                break
+            start = time.perf_counter()
+            try:
+                with alarm(len(left) * self.timeout + GRACE):
+                    assert isinstance(verifier, Quick)
+                    verdicts = verifier.together(Block.of([queries[n] for n in left]))
+            except (TimeUp, Exception):
+                break
+            for n, verdict in zip(left, verdicts, strict=True):
+                try:
+                    queries[n] = _take(begun[n], verdict, verifier.name, queries[n])
+                except Exception as error:
+                    _note_exception(begun[n], verifier.name, error)
+                begun[n].open = list(queries[n].targets)
+            seconds = (time.perf_counter() - start) / len(left)
+            for n in left:
+                begun[n].times[verifier.name] = seconds
+        return begun
+
+    def settle(self, query: Query, begun: Settled | None = None) -> Settled:
+        """The verdict on one image. A failure is this image's ERROR, never an exception.
+
+        `begun`: what `begin` has found; its verifiers are not asked again.
+        """
+        settled = begun or Settled()
+        asked = set(settled.times)
+        end = time.monotonic() + self.timeout - sum(settled.times.values())
+        # (by the bounds themselves: a class is proved by nothing else)
+        query = query.narrowed(k for k in query.targets if not proves(settled.lb.get(k, 0.0)))
         query = replace(query, deadline=min(query.deadline, end))
         for verifier in self.verifiers:
-            if settled.times and not query.left():
+            if settled.is_final or (settled.times and not query.left()):
                 break
+            if verifier.name in asked:
+                continue
             start = time.perf_counter()
             try:
                 with alarm(query.left() + GRACE):
@@ -99,11 +148,8 @@ class Cascade:
             except TimeUp:
                 pass  # what it had is lost
             except Exception as error:
-                lines = str(error).splitlines() or [""]
-                _note_failure(settled, verifier.name, f"{type(error).__name__}: {lines[0]}")
+                _note_exception(settled, verifier.name, error)
             settled.times[verifier.name] = time.perf_counter() - start
-            if settled.status not in (Status.UNKNOWN, Status.ERROR):
-                break
         settled.open = list(query.targets)
         return settled
 
@@ -128,6 +174,11 @@ def _take(settled: Settled, verdict: Verdict, name: str, query: Query) -> Query:
         if not query.targets:
             settled.status, settled.by, settled.error = Status.VERIFIED, name, ""
     return query
+
+
+def _note_exception(settled: Settled, name: str, error: Exception) -> None:
+    lines = str(error).splitlines() or [""]
+    _note_failure(settled, name, f"{type(error).__name__}: {lines[0]}")
 
 
 def _note_failure(settled: Settled, name: str, why: str) -> None:

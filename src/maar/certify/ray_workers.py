@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -28,9 +27,10 @@ from urllib.parse import urlsplit
 import torch
 
 import maar
+from maar.certify.agenda import Agenda, Done, Job, Piece
 from maar.certify.cascade import Settled
 from maar.certify.verdict import Status
-from maar.certify.workers import Job, Results, Task, Team, cores, hardest_first
+from maar.certify.workers import Results, Task, Team, cores, hardness
 from maar.errors import RunError, UsageError
 from maar.process import prepare
 
@@ -182,9 +182,9 @@ class Worker:
         torch.set_num_threads(1)
         self.prepared = pickle.loads(payload).prepared()
 
-    def settle(self, job: Job) -> Settled:
-        """The verdict on one image."""
-        return self.prepared.settle(job)
+    def work_on(self, piece: Piece) -> list[Settled]:
+        """One answer for each job of the piece."""
+        return self.prepared.work_on(piece)
 
 
 @dataclass(eq=False)
@@ -193,7 +193,7 @@ class _Member:
 
     actor: Any
     hello: Hello | None = None
-    job: Job | None = None
+    piece: Piece | None = None
 
 
 def _settle_all(task: Task, jobs: Sequence[Job], workers: int) -> Results:
@@ -202,7 +202,7 @@ def _settle_all(task: Task, jobs: Sequence[Job], workers: int) -> Results:
         return
     crew, workers = _Crew(task), min(workers, len(jobs))
     try:
-        yield from crew.settle(hardest_first(task, jobs, workers), workers)
+        yield from crew.settle(Agenda(jobs, hardness(task, jobs, workers)), workers)
     finally:
         crew.stop()
 
@@ -217,35 +217,48 @@ class _Crew:
         # One copy for every machine, as bytes.
         self.payload = self.ray.put(pickle.dumps(task))
         self.pending: dict[Any, _Member] = {}
+        self.free: list[_Member] = []
+        self.losses: dict[int, int] = {}
         self.failed_starts = 0
         self.heard = time.monotonic()
 
-    def settle(self, jobs: Sequence[Job], workers: int) -> Results:
-        waiting = deque(jobs)
-        losses: dict[int, int] = {}
+    def settle(self, agenda: Agenda, workers: int) -> Results:
         for _ in range(workers):
             self.hire()
-        while waiting or any(member.job for member in self.pending.values()):
+        while agenda or any(member.piece for member in self.pending.values()):
             for member, answer in self.listen():
-                job, member.job = member.job, None
+                piece, member.piece = member.piece, None
+                done: list[Done] = []
                 if isinstance(answer, Lost):
                     self.dismiss(member)
-                    if job is not None:
-                        losses[job.index] = losses.get(job.index, 0) + 1
-                        if losses[job.index] < ATTEMPTS:
-                            waiting.appendleft(job)
-                        else:
-                            yield job, _failed(f"{ATTEMPTS} workers were lost on it: {answer}")
-                    if waiting:
-                        self.hire()
-                    continue
-                if job is not None:
-                    yield job, answer
-                if waiting:
-                    member.job = waiting.popleft()
-                    self.pending[member.actor.settle.remote(member.job)] = member
                 else:
-                    self.dismiss(member)
+                    self.free.append(member)
+                if isinstance(answer, Trouble):
+                    if piece is not None and not agenda.give_back(piece):
+                        done = self.blame(piece, answer, agenda)
+                    if agenda and isinstance(answer, Lost):
+                        self.hire()
+                elif piece is not None:
+                    done = list(agenda.take(piece, answer))
+                while agenda and self.free:
+                    self.hand(self.free.pop(), agenda.next())
+                yield from done
+
+    def blame(self, piece: Piece, why: Trouble, agenda: Agenda) -> list[Done]:
+        """One image whose worker was lost, or failed: another worker may do it."""
+        (job,) = piece.jobs
+        if isinstance(why, Failed):
+            return [(job, Settled(status=Status.ERROR, error=why))]
+        self.losses[job.index] = self.losses.get(job.index, 0) + 1
+        if self.losses[job.index] < ATTEMPTS:
+            agenda.again(piece)
+            return []
+        error = f"{ATTEMPTS} workers were lost on it: {why}"
+        return [(job, Settled(status=Status.ERROR, error=error))]
+
+    def hand(self, member: _Member, piece: Piece) -> None:
+        member.piece = piece
+        self.pending[member.actor.work_on.remote(piece)] = member
 
     def hire(self) -> None:
         """Ask for a worker; it comes when the cluster has a CPU for it."""
@@ -257,7 +270,7 @@ class _Crew:
     def listen(self) -> Iterator[tuple[_Member, Any]]:
         """Those that are free, with a verdict, None if they are new, or how they were `Lost`."""
         heard, _ = self.ray.wait(list(self.pending), timeout=1.0)
-        if heard or any(member.job for member in self.pending.values()):
+        if heard or any(member.piece for member in self.pending.values()):
             self.heard = time.monotonic()
         for ref in heard:
             member = self.pending.pop(ref)
@@ -267,9 +280,9 @@ class _Crew:
                 yield member, self.lost(member, error)
                 continue
             except self.ray.exceptions.RayError as error:
-                if member.job is None:
+                if member.piece is None:
                     raise RunError(f"a worker{_at(member)} cannot start: {_cause(error)}") from None
-                yield member, _failed(_cause(error))
+                yield member, Failed(_cause(error))
                 continue
             if isinstance(answer, Hello):
                 self.greet(member, answer)
@@ -301,7 +314,7 @@ class _Crew:
                 "install the same on every node"
             )
         why = "its node died" if "node has died" in str(error) else "killed, perhaps out of memory"
-        if member.job is None:
+        if member.piece is None:
             self.failed_starts += 1
             if self.failed_starts >= ATTEMPTS * 2:
                 raise RunError(f"workers{_at(member)} die before they begin ({why})")
@@ -314,16 +327,20 @@ class _Crew:
     def stop(self) -> None:
         """Only what was hired here; nothing else on the cluster is touched."""
         if self.ray.is_initialized():  # else Ray would start a cluster, to end a worker of it
-            for member in self.pending.values():
+            for member in [*self.pending.values(), *self.free]:
                 self.dismiss(member)
 
 
-class Lost(str):
+class Trouble(str):
+    """Why a worker has no answer."""
+
+
+class Lost(Trouble):
     """How a worker was lost."""
 
 
-def _failed(why: str) -> Settled:
-    return Settled(status=Status.ERROR, error=why)
+class Failed(Trouble):
+    """What went wrong in a worker that goes on."""
 
 
 def _at(member: _Member) -> str:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from maar.certify.agenda import Job
 from maar.certify.cascade import Settled
 from maar.certify.display import Display
 from maar.certify.record import Record, is_settled
 from maar.certify.store import Form, Store, header, open_store
-from maar.certify.workers import LOCAL, Job, Team
+from maar.certify.workers import LOCAL, Team
 
 if TYPE_CHECKING:
     from maar.certify.run import Plan

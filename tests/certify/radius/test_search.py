@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from maar.certify.agenda import Job
 from maar.certify.cascade import Cascade
 from maar.certify.network import Network
 from maar.certify.radius.search import Search, distance
 from maar.certify.verdict import UNKNOWN, Status, Verdict
 from maar.certify.verifiers.quick_pgd import QuickPgd
-from maar.certify.workers import Job
 
 IMAGE = np.array([[[0.75, 0.25]]], np.float32)
 

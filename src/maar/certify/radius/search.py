@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
+from maar.certify.agenda import Job
 from maar.certify.cascade import Cascade, Settled
 from maar.certify.network import Network
 from maar.certify.query import Query
 from maar.certify.verdict import Status
 from maar.certify.verifiers.misclassified import Misclassified
 from maar.certify.verifiers.pgd import Pgd
-from maar.certify.workers import Job, Prepared, Task
+from maar.certify.workers import Prepared, Task
 
 # What can break an image but not prove it.
 ATTACKS = (Misclassified, Pgd)
@@ -64,7 +66,11 @@ class PreparedRadius(Prepared):
 
     tolerance: float
 
-    def settle(self, job: Job) -> Measured:
+    def begin(self, jobs: Sequence[Job]) -> list[Settled]:
+        """Nothing: every question has an eps of its own."""
+        return [Settled() for _ in jobs]
+
+    def settle(self, job: Job, begun: Settled) -> Measured:
         """The radius of one image."""
         return Search(self.network, self.cascade, job).run(self.eps, self.tolerance)
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
+from maar.certify.block import Block
+from maar.certify.network import Network
 from maar.certify.query import Query
 from maar.certify.verdict import UNKNOWN, Status, Verdict
 
@@ -17,13 +20,25 @@ class Misclassified:
 
     name: ClassVar[str] = "misclassified"
 
-    @torch.no_grad()
     def __call__(self, query: Query) -> Verdict:
         """MISCLASSIFIED, with the image as its own counterexample, or UNKNOWN."""
-        z = query.network.net(query.x)
-        if not bool(z.isfinite().all()):
-            # argmax of a NaN is an accident; this image has no answer to be robust about.
-            return Verdict(Status.ERROR, error="the network's scores are NaN or infinite")
-        if int(z.argmax()) == query.y:
-            return UNKNOWN
-        return Verdict(Status.MISCLASSIFIED, counterexample=query.x)
+        return _judge(query, _scores(query.network, query.x)[0])
+
+    def together(self, block: Block) -> list[Verdict]:
+        """The same for each query."""
+        z = _scores(block.network, block.x)[block.rows]
+        return [_judge(query, scores) for query, scores in zip(block.queries, z, strict=True)]
+
+
+@torch.no_grad()
+def _scores(network: Network, x: Tensor) -> Tensor:
+    return network.net(x)
+
+
+def _judge(query: Query, z: Tensor) -> Verdict:
+    if not bool(z.isfinite().all()):
+        # argmax of a NaN is an accident; this image has no answer to be robust about.
+        return Verdict(Status.ERROR, error="the network's scores are NaN or infinite")
+    if int(z.argmax()) == query.y:
+        return UNKNOWN
+    return Verdict(Status.MISCLASSIFIED, counterexample=query.x)
