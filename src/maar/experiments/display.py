@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from maar.experiments.measured import State, state_of
-from maar.experiments.plan import Run, Task
+from maar.experiments.plan import MODEL, Run, Task
 from maar.experiments.work import Display, Progress
 
 REFRESH = 1.0
@@ -116,10 +116,22 @@ def _line(run: Run, progress: Progress) -> tuple[str, str, str, str]:
         return run.name, "failed", "", ""
     waiting = [task for task in mine if task in progress.waiting]
     if not waiting:
-        return run.name, "done", "", ""
+        return run.name, "done", _numbers(mine), ""
     if run in progress.elsewhere:
         return run.name, "runs elsewhere", state_of(waiting[0]).progress, ""
     return run.name, "waits", f"{len(mine) - len(waiting)} of {len(mine)} tasks", ""
+
+
+def _numbers(tasks: list[Task]) -> str:
+    """ACC and CR of a run that is done; of several certifications that of its own eps and end."""
+    found = []
+    for task in tasks:
+        result = state_of(task).result
+        if task.what == "train" and "accuracy" in result:
+            found.append(f"ACC {100 * result['accuracy']:.2f}")
+        elif task.what == "certify" and (task.weights, task.eps) == (MODEL, None):
+            found.append(f"CR {100 * result['certified']:.2f}")
+    return "  ".join(found)
 
 
 def outcome(state: State) -> str:

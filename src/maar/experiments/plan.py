@@ -11,6 +11,7 @@ import dataclasses
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -225,7 +226,8 @@ def _runs(row: Row, setting: Setting, choice: Choice) -> tuple[Run, ...] | str:
     if profile.flags and row.method not in profile.flags:
         return f"profile {profile.name} does not know method {row.method}"
     base = profile.flags.get(row.method, {})
-    plain, changed = _config(recipe, base), _config(recipe, {**base, **row.flags})
+    plain = _config(recipe, *_words(base))
+    changed = _config(recipe, *_words({**base, **row.flags}))
 
     from maar.config import config_hash
 
@@ -242,10 +244,11 @@ def _runs(row: Row, setting: Setting, choice: Choice) -> tuple[Run, ...] | str:
     return tuple(runs)
 
 
-def _config(recipe: str, flags: Mapping[str, Any]) -> Config:
+@cache
+def _config(*words: str) -> Config:
+    """What `maar train` makes of these words."""
     from maar.config.flags import parse_command
 
-    words = [recipe, *_words(flags)]
     return parse_command(words, prog="maar train", description="")[0]
 
 

@@ -112,6 +112,11 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
     beside = published(row.system, point.setting.name, point.stage) if is_own else []
     first = beside[0] if beside else None
     known = first.shares if first else {}
+    origin: Object = {"source": "", "caveat": "", "is_comparable": None}
+    if first:
+        origin = _sourced(first)
+        if difference := _other_stages(point, plan):
+            origin["caveat"] = "; ".join(filter(None, (origin["caveat"], difference)))
     certified = [seed.result("certify") for seed in seeds if seed.result("certify")]
     tasks = dict.fromkeys(task for tasks in point.tasks for task in tasks)
     eps = str(point.x) if kind == "eps" else point.setting.eps
@@ -124,7 +129,7 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         "x": point.x,
         "metrics": measured,
         "published": known,
-        **(_sourced(first) if first else {"source": "", "caveat": "", "is_comparable": None}),
+        **origin,
         "also_published": [{"published": entry.shares, **_sourced(entry)} for entry in beside[1:]],
         "difference": {
             name: round(measured[name]["mean"] - value, 6)
@@ -150,6 +155,19 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         "certify": [each["store"] for each in certified],
         "commands": [task.command for task in tasks],
     }
+
+
+def _other_stages(point: Point, plan: Plan) -> str:
+    """What to say where the published stages are more or fewer than ours."""
+    if not point.stage:
+        return ""
+    theirs = max(
+        entry.stage
+        for entry in everything()
+        if (entry.system, entry.setting) == (point.row.system, point.setting.name)
+    )
+    ours = max(p.stage for p in plan.points if (p.row, p.setting) == (point.row, point.setting))
+    return "" if ours == theirs else f"published of {theirs} stages, measured of {ours}"
 
 
 def _sourced(entry: Published) -> Object:

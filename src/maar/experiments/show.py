@@ -50,7 +50,7 @@ def shown(result: Object) -> Shown:
     for metric in metrics:
         head.append(f"{METRICS[metric]} %")
         if metric in compared:
-            head += ["published", "difference"]
+            head += ["published", "diff"]
     head.append("images")
     cells = []
     for row in rows:

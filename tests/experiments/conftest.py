@@ -1,0 +1,78 @@
+"""Plans, and runs made of files alone: as maar's own commands would leave them."""
+
+import json
+
+import pytest
+
+from maar.certify.store import FORMAT, key_of
+from maar.config import config_hash, to_toml
+from maar.experiments.plan import Choice, make_plan
+from maar.experiments.tables import experiment, profiles
+
+IMAGES = 50
+
+
+@pytest.fixture
+def plan_of(tmp_path):
+    """plan_of("table1", "cpu", limit=5): the plan with runs below a temporary folder."""
+
+    def make(name, profile="cpu", **choice):
+        return make_plan(experiment(name), Choice(profiles()[profile], tmp_path / "runs", **choice))
+
+    return make
+
+
+def train(run, accuracy=0.9, seconds=60.0):
+    """A finished run."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    (run.folder / "config.toml").write_text(to_toml(run.config))
+    line = {"stage": 1, "stages": 1, "epoch": 1, "epochs": 1, "seconds": seconds}
+    (run.folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    result = {
+        "train": {"accuracy": 0.8, "verified_error": 0.25},
+        "test": {"accuracy": accuracy},
+        "config_hash": config_hash(run.config),
+        "seconds": seconds,
+    }
+    (run.folder / "result.json").write_text(json.dumps(result))
+
+
+def certify(task, verdicts, **changes):
+    """A store with these verdicts; `changes` to its manifest."""
+    config, eps = task.run.config, float(task.eps or task.run.config.eps)
+    subject = {"weights": "w", "data": "d", "split": "test", "eps": eps, "verifiers": []}
+    about = {
+        "key": key_of(subject),
+        "format": FORMAT,
+        "subject": subject,
+        "data": config.data,
+        "split": "test",
+        "images": IMAGES,
+        "verifiers": ["misclassified", "crown"],
+        "preset": task.profile.preset,
+        "source": {"weights": task.weights},
+        **changes,
+    }
+    store = task.run.folder / "certify" / f"eps-{eps:.4g}-{len(verdicts)}-{task.weights}"
+    store.mkdir(parents=True, exist_ok=True)
+    (store / "manifest.json").write_text(json.dumps(about))
+    lines = []
+    for index, verdict in enumerate(verdicts):
+        by = {"misclassified": "misclassified", "unknown": None}.get(verdict, "crown")
+        times = {"misclassified": 0.5} | ({} if by == "misclassified" else {"crown": 1.5})
+        line = {"index": index, "label": 0, "verdict": verdict, "by": by, "times": times}
+        limit = {"limit": 120.0} if verdict == "unknown" else {}
+        lines.append(json.dumps({**line, "seconds": sum(times.values()), **limit}) + "\n")
+    (store / "verdicts.jsonl").write_text("".join(lines))
+    return store
+
+
+@pytest.fixture
+def files():
+    """The two makers of files."""
+
+    class Files:
+        pass
+
+    Files.train, Files.certify = staticmethod(train), staticmethod(certify)
+    return Files

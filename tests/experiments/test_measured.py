@@ -1,0 +1,151 @@
+"""What is done already is seen in the files of a run."""
+
+import dataclasses
+import json
+
+import pytest
+
+from maar.config import to_toml
+from maar.errors import UsageError
+from maar.experiments.estimate import estimate, image_seconds, training_seconds
+from maar.experiments.measured import require_same, state_of
+
+VERDICTS = ["verified", "misclassified", "falsified", "unknown", "verified"] * 10
+
+
+@pytest.fixture
+def tasks(plan_of):
+    """Train and certify, five images asked for."""
+    return plan_of("table1", "smoke", methods=("ibp",), limit=5).tasks
+
+
+def test_nothing_is_there(tasks):
+    assert [state_of(task).word for task in tasks] == ["to do", "to do"]
+
+
+def test_a_run_that_is_finished(tasks, files):
+    files.train(tasks[0].run, accuracy=0.75)
+    state = state_of(tasks[0])
+    assert state.word == "done"
+    assert state.result["accuracy"] == 0.75
+    assert state.result["verified_error"] == 0.25
+
+
+def test_a_run_that_was_interrupted(tasks, files):
+    files.train(tasks[0].run)
+    (tasks[0].run.folder / "result.json").unlink()
+    state = state_of(tasks[0])
+    assert (state.word, state.progress) == ("half done", "stage 1/1 epoch 1/1")
+
+
+def test_certified_images_are_counted(tasks, files):
+    files.train(tasks[0].run)
+    files.certify(tasks[1], VERDICTS[:3])
+    state = state_of(tasks[1])
+    assert (state.word, state.progress) == ("half done", "3/5 images")
+    files.certify(tasks[1], VERDICTS[:5])
+    result = state_of(tasks[1]).result
+    assert (result["certified"], result["certified_upper"]) == (0.4, 0.6)
+    assert (result["images"], result["of"], result["open"]) == (5, 50, 1)
+    assert result["accuracy_of_these"] == 0.8
+    assert result["settled"] == {"misclassified": 1, "crown": 3}
+    assert result["seconds"] == pytest.approx(5 * 0.5 + 4 * 1.5)
+
+
+def test_of_more_images_the_first_count(tasks, files):
+    files.train(tasks[0].run)
+    files.certify(tasks[1], [*VERDICTS[:5], *["falsified"] * 45])
+    assert state_of(tasks[1]).result["certified"] == 0.4
+
+
+def test_all_images(tasks, files):
+    files.train(tasks[0].run)
+    everything = dataclasses.replace(tasks[1], images=None)
+    files.certify(everything, VERDICTS)
+    assert state_of(everything).result["images"] == 50
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"preset": "paper"},
+        {"format": 1},
+        {"split": "valid"},
+        {"source": {"weights": "stage-1-last"}},
+        {"data": "mnist"},
+        {"subject": {"eps": 0.3}},
+    ],
+)
+def test_another_question_is_no_answer(tasks, files, changes):
+    files.train(tasks[0].run)
+    files.certify(tasks[1], VERDICTS, **changes)
+    assert state_of(tasks[1]).word == "to do"
+
+
+def test_an_image_that_failed_is_not_done(tasks, files):
+    files.train(tasks[0].run)
+    files.certify(tasks[1], [*VERDICTS[:4], "error"])
+    assert state_of(tasks[1]).progress == "4/5 images"
+
+
+def test_what_was_given_up_for_less_time_is_not_done(tasks, files):
+    files.train(tasks[0].run)
+    files.certify(tasks[1], VERDICTS)
+    patient = dataclasses.replace(tasks[1].profile, timeout=1000)
+    assert state_of(dataclasses.replace(tasks[1], profile=patient)).progress == "4/5 images"
+
+
+def test_latent_robustness(plan_of, files):
+    task = next(task for task in plan_of("table-stages", "smoke").tasks if task.what == "evaluate")
+    files.train(task.run)
+    record = {
+        "weights": "stage-1-last",
+        "split": "test",
+        "eps": 0.1,
+        "attack": {"steps": 10, "step_size": 0.01},
+        "latent_robustness": {"2": 0.625},
+        "images": 20,
+        "of": 1000,
+        "seconds": 3.0,
+    }
+    path = task.run.folder / "evaluate-stage-1-last-first-20.json"
+    path.write_text(json.dumps(record))
+    assert state_of(task).result["latent_robustness"] == 0.625
+    for other in ({"images": 10}, {"attack": {"steps": 150}}, {"weights": "model"}):
+        path.write_text(json.dumps({**record, **other}))
+        assert state_of(task).word == "to do"
+
+
+def test_damage_is_not_done(tasks, files):
+    files.train(tasks[0].run)
+    store = files.certify(tasks[1], VERDICTS)
+    (store / "verdicts.jsonl").write_text("nonsense\n")
+    assert state_of(tasks[1]).word == "to do"
+    (tasks[0].run.folder / "result.json").write_text("{")
+    assert state_of(tasks[0]).word == "to do"
+
+
+def test_a_run_of_another_configuration_is_refused(tasks, files):
+    run = tasks[0].run
+    require_same(run)  # none is there
+    files.train(run)
+    require_same(run)
+    other = dataclasses.replace(run.config, seed=7)
+    (run.folder / "config.toml").write_text(to_toml(other))
+    with pytest.raises(UsageError, match=r"another configuration .*seed: 7 -> 0.*another --runs"):
+        require_same(run)
+
+
+def test_estimates_are_of_similar_runs(plan_of, files):
+    training_seconds.cache_clear()
+    image_seconds.cache_clear()
+    tasks = plan_of("fig-lambda", "smoke", limit=5).tasks
+    assert estimate(tasks[0], state_of(tasks[0])) is None
+    files.train(tasks[0].run, seconds=60.0)
+    files.certify(tasks[1], VERDICTS[:5])
+    training_seconds.cache_clear()
+    image_seconds.cache_clear()
+    assert estimate(tasks[0], state_of(tasks[0])) == 0
+    train, certify = tasks[2:4]
+    assert estimate(train, state_of(train)) == 60.0
+    assert estimate(certify, state_of(certify)) == pytest.approx(5 * 0.5 + 4 * 1.5)

@@ -1,0 +1,129 @@
+"""Our numbers beside the published ones."""
+
+import json
+
+import pytest
+
+from maar.experiments.results import result
+from maar.experiments.show import facts, markdown, shown
+
+VERDICTS = ["verified"] * 4 + ["misclassified"]
+MNIST = {"settings": ("mnist-0.1",)}
+
+
+@pytest.fixture
+def found(plan_of, files):
+    """MAAR with two seeds of three, COLT with none."""
+    plan = plan_of("table1", methods=("maar", "colt"), limit=5, **MNIST)
+    (maar, _) = plan.points
+    for (train, certify), accuracy in zip(maar.tasks[:2], (0.98, 1.0), strict=True):
+        files.train(train.run, accuracy)
+        files.certify(certify, VERDICTS)
+    failed = {plan.points[1].tasks[0][0]: "it is broken"}
+    return result(plan, "maar reproduce table1", failed)
+
+
+def test_mean_and_spread_over_the_seeds(found):
+    row = found["rows"][0]
+    assert row["metrics"]["accuracy"]["mean"] == pytest.approx(0.99)
+    assert row["metrics"]["accuracy"]["std"] == pytest.approx(0.02 / 2**0.5)
+    assert row["metrics"]["certified"] == {"mean": 0.8, "std": 0.0, "values": [0.8, 0.8]}
+    assert (row["seeds"], row["seeds_wanted"]) == ([0, 1], [0, 1, 2])
+
+
+def test_the_published_numbers_and_the_difference(found):
+    row = found["rows"][0]
+    assert row["published"] == {"accuracy": 0.991, "certified": 0.973}
+    assert row["difference"] == pytest.approx({"accuracy": -0.001, "certified": -0.173})
+    assert "Table 1" in row["source"]
+    assert row["is_comparable"] is True
+
+
+def test_what_was_measured_how(found):
+    row = found["rows"][0]
+    assert (row["images"], row["of"], row["preset"]) == (5, 50, "complete")
+    assert row["verifiers"] == ["misclassified", "crown"]
+    assert row["settled"][0] == {"misclassified": 1, "crown": 4}
+    assert row["train_seconds"] == [60.0, 60.0]
+    assert row["seconds"] == pytest.approx(2 * (60 + 5 * 0.5 + 4 * 1.5))
+    assert row["commands"][0].startswith("maar train mnist-0.1-maar-cpu --seed 0")
+    assert found["hardware"]
+    assert set(found["versions"]) == {"maar", "python", "torch"}
+    json.dumps(found, allow_nan=False)
+
+
+def test_the_banner_says_what_is_reduced(found):
+    assert "reduced profile cpu" in found["banner"]
+    assert "the first 5 of 50 test images" in found["banner"]
+    assert "4 of 6 measurements are not there yet" in found["banner"]
+    assert found["is_complete"] is False
+
+
+def test_the_papers_protocol_in_full_has_no_banner(plan_of, files):
+    plan = plan_of("table1", "paper", methods=("maar",), seeds=(0,), **MNIST)
+    (train, certify) = plan.tasks
+    files.train(train.run)
+    files.certify(certify, VERDICTS * 10)
+    found = result(plan, "maar reproduce table1", {})
+    assert (found["banner"], found["reduced"], found["is_complete"]) == ("", False, True)
+    assert "Not the paper's" not in markdown(found)
+
+
+def test_rows_that_are_not_there_yet_are_empty(found):
+    row = found["rows"][1]
+    assert row["metrics"] == row["difference"] == {}
+    assert row["published"]
+    assert found["failed"][0]["reason"] == "it is broken"
+
+
+def test_numbers_that_contradict_each_other_are_both_shown(plan_of):
+    plan = plan_of("table1", methods=("colt",), settings=("cifar10-2_255",))
+    found = result(plan, "", {})
+    (row,) = found["rows"]
+    assert row["also_published"][0]["published"] == {"certified": 0.596}
+    assert "also published: CR 59.6" in "".join(shown(found).notes)
+
+
+def test_other_networks_stand_apart(found):
+    systems = {entry["system"] for entry in found["beside"]}
+    assert "SABR" in systems
+    assert not systems & {row["system"] for row in found["rows"]}
+    assert "not to be ranked with the above" in markdown(found)
+
+
+def test_other_radii_have_nothing_published_beside_them(plan_of):
+    plan = plan_of("fig-eps", methods=("maar",), settings=("cifar10-2_255",))
+    rows = result(plan, "", {})["rows"]
+    assert [row["x"] for row in rows if row["published"]] == ["2/255"]
+
+
+def test_stages_have_their_own_published_numbers(plan_of):
+    plan = plan_of("table-stages", "paper", methods=("maar",), settings=("cifar10-2_255",))
+    rows = result(plan, "", {})["rows"]
+    assert [row["published"]["latent_robustness"] for row in rows] == [0.583, 0.601, 0.62, 0.647]
+    assert not any("stages, measured of" in row["caveat"] for row in rows)
+    del plan.points[-1]
+    rows = result(plan, "", {})["rows"]
+    assert rows[0]["caveat"] == "published of 4 stages, measured of 3"
+
+
+def test_the_table(found):
+    table = shown(found)
+    assert table.head[:4] == ["setting", "system", "seeds", "ACC %"]
+    assert table.rows[0][:6] == ["mnist-0.1", "MAAR", "2 of 3", "99.00 ± 1.41", "99.1 [1]", "-0.10"]
+    assert table.rows[0][-1] == "5 of 50"
+    page = markdown(found)
+    assert "| mnist-0.1 | MAAR | 2 of 3 | 99.00 ± 1.41 | 99.1 [1] | -0.10 |" in page
+    assert "> **Not the paper's protocol:**" in page
+    assert "`maar reproduce table1`" in page
+    assert dict(facts(found))["seeds"].startswith("0, 1;")
+
+
+def test_curves_come_with_the_last_epochs_numbers(plan_of, files):
+    plan = plan_of("fig2", "smoke")
+    for task in plan.tasks:
+        files.train(task.run)
+    found = result(plan, "", {})
+    assert found["rows"][0]["metrics"]["verified_error"]["mean"] == 0.25
+    assert "VE %" in shown(found).head
+    assert "an attack's result, not a verifier's" in markdown(found)
