@@ -63,8 +63,8 @@ def _environment() -> Environment:
         data_rows=view.data_rows,
         grouped=view.grouped,
         groups=view.groups,
-        proofs=view.proofs,
         shown=view.shown,
+        supported=view.supported,
     )
     return environment
 

@@ -102,6 +102,19 @@ def proofs(row: tuple[Cell, ...], table: Table) -> list[Proof]:
     return list(found.values())
 
 
+def supported(group: Group, table: Table) -> list[tuple[tuple[Cell, ...], list[Proof]]]:
+    """(row, what to say below it that it rests on).
+
+    Rows that rest on the same are followed by it once, except where the reader sorts them apart.
+    """
+    found = [proofs(row, table) for row in group.rows]
+    following = [*found[1:], None]
+    return [
+        (row, own if table.is_long or own != after else [])
+        for row, own, after in zip(group.rows, found, following, strict=True)
+    ]
+
+
 TELLING = ("images", "preset", "profile", "seeds", "seconds")
 WORDS = {"images": "{} images", "seeds": "seeds {}", "seconds": "{} s"}
 

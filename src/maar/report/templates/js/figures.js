@@ -140,7 +140,13 @@
     })),
   });
 
-  function layout(figure) {
+  // A few bars do not become blocks: none is wider than a thumb.
+  function gap(figure, width) {
+    const places = new Set(figure.series.flatMap((series) => series.x)).size;
+    return 1 - Math.min(0.72, (figure.series.length * 64 * places) / width);
+  }
+
+  function layout(figure, width) {
     const isFlat = figure.kind === "stacked";
     const across = isFlat ? figure.y : figure.x;
     const up = isFlat ? figure.x : figure.y;
@@ -154,7 +160,7 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       margin: { l: isFlat ? 4 : 48, r: 8, t: isFlat ? 12 : figure.bands.length ? 24 : 14, b: 40 },
       barmode: isFlat ? "stack" : "group",
-      bargap: 0.3,
+      bargap: isFlat ? 0 : gap(figure, width),
       bargroupgap: 0.08,
       hovermode: isLine && figure.series.length <= 8 ? "x unified" : "closest",
       hoverlabel: {
@@ -181,7 +187,7 @@
       Plotly.react(
         plot,
         figure.series.map((series, i) => trace(figure, series, shown[i], plot.clientWidth)),
-        layout(figure),
+        layout(figure, plot.clientWidth),
         { displayModeBar: false, responsive: true, doubleClick: "reset" },
       );
     if (figure.kind === "stacked") {

@@ -16,8 +16,8 @@
     count.textContent = `${at + 1} of ${cards.length}`;
   }
 
-  for (const gallery of document.querySelectorAll(".gallery")) {
-    const own = [...gallery.querySelectorAll("button")];
+  for (const gallery of document.querySelectorAll(".cards")) {
+    const own = [...gallery.querySelectorAll(".gallery button")];
     for (const [index, card] of own.entries()) {
       card.addEventListener("click", () => {
         cards = own;
@@ -37,5 +37,9 @@
   dialog.querySelector(".close").addEventListener("click", () => dialog.close());
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   // Esc and close give the focus back to the card last looked at, not to the first one.
-  dialog.addEventListener("close", () => cards[at].focus());
+  dialog.addEventListener("close", () => {
+    const folded = cards[at].closest("details");
+    if (folded) folded.open = true;
+    cards[at].focus();
+  });
 })();
