@@ -10,8 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from maar.report.model import Axis, Block, Cell, Column, Evidence, Figure, Notice, Section, Series
-from maar.report.model import Table as ModelTable
+from maar.report.model import (
+    Axis,
+    Block,
+    Cell,
+    Column,
+    Evidence,
+    Figure,
+    Notice,
+    Section,
+    Series,
+    Table,
+)
 from maar.report.read import Object, count, number, table, word, words
 from maar.report.systems import plain, seconds_cell
 
@@ -34,14 +44,21 @@ def experiment_section(path: Path, content: Object) -> Section | None:
         return None
     name = word(content, "name") or path.stem
     title = word(content, "title") or name
-    blocks: list[Block] = [_table(name, title, content, rows, beside, path)]
-    blocks += _figures(name, content, rows)
+    titles = {word(row, "setting"): _setting(row) for row in rows}
+    beside = [{"setting_title": titles.get(word(row, "setting"), ""), **row} for row in beside]
+    blocks: list[Block] = []
+    if rows:
+        blocks += [_table(name, title, content, rows, path), *_figures(name, content, rows)]
+    if beside:
+        blocks.append(_elsewhere(name, beside))
     facts = {
+        "of": word(content, "of"),
         "profile": word(content, "profile"),
         "hardware": word(content, "hardware"),
         "command": word(content, "command"),
     }
-    caption = "; ".join(f"{key}: {text}" for key, text in facts.items() if text)
+    said = "; ".join(f"{key}: {text}" for key, text in facts.items() if text)
+    caption = ". ".join(filter(None, (word(content, "about"), said)))
     return Section(f"experiment-{slug(name)}", title, tuple(blocks), caption)
 
 
@@ -69,10 +86,14 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unnamed"
 
 
+def _setting(row: Object) -> str:
+    return word(row, "setting_title") or word(row, "setting")
+
+
 def _row_name(row: Object) -> str:
     value = row.get("row", row)
     if isinstance(value, dict):
-        return " ".join(filter(None, (word(value, "setting"), word(value, "system"))))
+        return " ".join(filter(None, (_setting(value), word(value, "system"))))
     return str(value)
 
 
@@ -81,17 +102,14 @@ def _objects(content: Object, key: str) -> list[Object]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _table(
-    name: str, title: str, content: Object, rows: list[Object], beside: list[Object], path: Path
-) -> ModelTable:
-    every = [*rows, *beside]
+def _table(name: str, title: str, content: Object, rows: list[Object], path: Path) -> Table:
     shown = [
         key
         for key in METRICS
-        if any(_mean(row, key) is not None or _published(row, key) is not None for row in every)
+        if any(_mean(row, key) is not None or _published(row, key) is not None for row in rows)
     ]
     x_name = X_NAMES.get(word(content, "kind"), "at")
-    has_x = any(row.get("x") is not None for row in every)
+    has_x = any(row.get("x") is not None for row in rows)
     columns = [Column("setting", filterable=True), Column("system")]
     columns += [Column(x_name, numeric=True)] if has_x else []
     for key in shown:
@@ -108,17 +126,50 @@ def _table(
         Column("time", numeric=True),
         Column("published in"),
     ]
-    settings = list(dict.fromkeys(word(row, "setting") for row in every))
-    ordered = [row for setting in settings for row in every if word(row, "setting") == setting]
+    settings = dict.fromkeys(map(_setting, rows))
+    ordered = [row for setting in settings for row in rows if _setting(row) == setting]
     cells = tuple(_row(row, shown, has_x, content, path) for row in ordered)
-    return ModelTable(
+    return Table(
         slug(name),
         f"{title}: published and measured",
         tuple(columns),
         cells,
         "In %; mean and standard deviation over the seeds. The difference is ours minus the "
         "published number.",
-        tuple(dict.fromkeys(_notes(every))),
+        tuple(_notes(rows)),
+        group_by=0,
+    )
+
+
+def _elsewhere(name: str, rows: list[Object]) -> Table:
+    """Published numbers that nothing here was measured for: a table of their own, never ranked."""
+    shown = [key for key in METRICS if any(_published(row, key) is not None for row in rows)]
+    columns = (
+        Column("setting"),
+        Column("system"),
+        *(Column(METRICS[key][0], numeric=True, help=METRICS[key][1]) for key in shown),
+        Column("network"),
+        Column("verifier"),
+        Column("published in"),
+    )
+    cells = tuple(
+        (
+            plain(_setting(row)),
+            plain(word(row, "system")),
+            *(_published_cell(row, _published(row, key), True) for key in shown),
+            plain(word(row, "published_network")),
+            plain(word(row, "published_verifier")),
+            plain(word(row, "source")),
+        )
+        for row in rows
+    )
+    return Table(
+        f"{slug(name)}-elsewhere",
+        "Published elsewhere, with other networks or verifiers",
+        columns,
+        cells,
+        "In %. Not measured here, and not to be ranked with the numbers above.",
+        tuple(_notes(rows)),
         group_by=0,
     )
 
@@ -149,7 +200,7 @@ def _row(
 ) -> tuple[Cell, ...]:
     evidence = _evidence(row, content, path)
     is_comparable = row.get("is_comparable") is not False
-    cells = [plain(word(row, "setting")), plain(word(row, "system"))]
+    cells = [plain(_setting(row)), plain(word(row, "system"))]
     if has_x:
         x = row.get("x")
         cells.append(Cell() if x is None else Cell(str(x), _sortable(x)))
@@ -160,16 +211,10 @@ def _row(
         if std and len(evidence.seeds) > 1:
             text += f" ± {100 * std:.1f}"
         mark = None if ours is None or published is None else (published, ours)
-        cells.append(
-            Cell(text, ours, evidence if text else None, "strong" if text else "", mark=mark)
-        )
-        # Another network's number is printed, but neither compared nor ranked.
-        note = "" if is_comparable or published is None else NOT_COMPARABLE
-        cells.append(
-            Cell()
-            if published is None
-            else Cell(f"{100 * published:.1f}", published, tone="muted" if note else "", note=note)
-        )
+        upper = _mean(row, "certified_upper") if key == "certified" else None
+        note = "" if upper is None else f"at most {100 * upper:.1f} with more proofs"
+        cells.append(Cell(text, ours, evidence, "strong", note, mark=mark) if text else Cell())
+        cells.append(_published_cell(row, published, is_comparable))
         cells.append(_difference(ours, published) if is_comparable else Cell())
     seeds = evidence.seeds
     images = count(row, "images")
@@ -182,6 +227,23 @@ def _row(
         seconds_cell(number(row, "seconds") or 0.0),
         plain(source),
     )
+
+
+def _published_cell(row: Object, published: float | None, is_comparable: bool) -> Cell:
+    if published is None:
+        return Cell()
+    facts = {
+        "source": word(row, "source"),
+        "network": word(row, "published_network"),
+        "verifier": word(row, "published_verifier"),
+        # Another network's number is printed, but neither compared nor ranked.
+        "caveat": "" if is_comparable else NOT_COMPARABLE,
+    }
+    note = "; ".join(f"{name}: {text}" for name, text in facts.items() if text)
+    tone = "" if is_comparable else "muted"
+    # As many digits as were published, one at least.
+    text = f"{100 * published:.2f}"
+    return Cell(text.removesuffix("0"), published, tone=tone, note=note)
 
 
 def _difference(ours: float | None, published: float | None) -> Cell:
@@ -252,10 +314,10 @@ def _figures(name: str, content: Object, rows: list[Object]) -> list[Figure]:
 
 def _series(rows: list[Object], key: str, is_text: bool) -> list[Series]:
     groups: dict[str, list[Object]] = {}
-    settings = {word(row, "setting") for row in rows}
+    settings = set(map(_setting, rows))
     for row in rows:
         if row.get("x") is not None:
-            setting = f" ({word(row, 'setting')})" if len(settings) > 1 else ""
+            setting = f" ({_setting(row)})" if len(settings) > 1 else ""
             groups.setdefault(word(row, "system") + setting, []).append(row)
     series = []
     for name, of_system in groups.items():

@@ -1,0 +1,140 @@
+"""The JSON of an experiment becomes a table with published numbers, figures and banners."""
+
+import json
+
+import pytest
+
+from maar.report.build import make_report
+from maar.report.collect import collect
+
+ROW = {
+    "setting": "mnist-0.1",
+    "setting_title": "MNIST, eps 0.1",
+    "system": "MAAR",
+    "metrics": {
+        "accuracy": {"mean": 0.989, "std": 0.001},
+        "certified": {"mean": 0.968, "std": 0.002},
+        "certified_upper": {"mean": 0.97},
+    },
+    "published": {"accuracy": 0.991, "certified": 0.973},
+    "source": "Table 1",
+    "seeds": [0, 1, 2],
+    "images": 1000,
+    "of": 10_000,
+    "split": "test",
+    "preset": "complete",
+    "verifiers": ["crown", "bab"],
+    "seconds": 90.0,
+    "commands": ["maar train x", "maar certify y"],
+    "certify": ["runs/y/certify/eps-0.1-aa"],
+}
+TOP = {
+    "name": "table1",
+    "title": "Table",
+    "kind": "table",
+    "profile": "cpu",
+    "reduced": True,
+    "banner": "reduced profile cpu",
+    "hardware": "AMD EPYC",
+    "rows": [ROW],
+}
+
+
+@pytest.fixture
+def report_on(tmp_path):
+    def make(content):
+        path = tmp_path / "table1.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return make_report(collect([path]))
+
+    return make
+
+
+def cells(report) -> dict[str, object]:
+    table = report.tables()[0]
+    names = [column.name for column in table.columns]
+    return dict(zip(names, table.rows[0], strict=True))
+
+
+def test_published_beside_ours_with_what_it_rests_on(report_on):
+    report = report_on(TOP)
+    found = cells(report)
+    texts = {name: cell.text for name, cell in found.items()}
+    assert texts["setting"] == "MNIST, eps 0.1"
+    assert (texts["CR"], texts["CR published"], texts["CR difference"]) == (
+        "96.8 ± 0.2",
+        "97.3",
+        "-0.5",
+    )
+    assert found["CR"].mark == (0.973, 0.968)
+    assert "at most 97.0" in found["CR"].note
+    assert found["CR difference"].tone == "bad"
+    evidence = found["CR"].evidence
+    assert (evidence.profile, evidence.seeds, evidence.hardware) == ("cpu", (0, 1, 2), "AMD EPYC")
+    assert evidence.verifiers == ("crown", "bab")
+    assert evidence.command == "maar train x; maar certify y"
+    assert [(notice.level, notice.text) for notice in report.notices] == [
+        ("warning", "table1: reduced profile cpu")
+    ]
+
+
+def test_what_is_not_comparable_is_not_compared(report_on):
+    row = {**ROW, "is_comparable": False, "published_network": "CNN7"}
+    found = cells(report_on({**TOP, "rows": [row]}))
+    assert found["CR difference"].text == ""
+    assert "CNN7" in found["CR published"].note
+    assert "not to be ranked" in found["CR published"].note
+
+
+def test_numbers_published_elsewhere_have_a_table_of_their_own(report_on):
+    beside = {"setting": "mnist-0.1", "system": "SABR", "published": {"certified": 0.9822}}
+    ours, other = report_on({**TOP, "beside": [beside]}).tables()
+    assert len(ours.rows) == len(other.rows) == 1
+    assert [cell.text for cell in other.rows[0][:3]] == ["MNIST, eps 0.1", "SABR", "98.22"]
+
+
+def test_contradicting_numbers_are_both_said(report_on):
+    also = {"certified": 0.596, "source": "the text", "caveat": "58.6 in the table"}
+    table = report_on({**TOP, "rows": [{**ROW, "also_published": [also]}]}).tables()[0]
+    assert table.notes == ("MAAR: also published: CR 59.6; the text; 58.6 in the table",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("eps", "bars"), ("lam", "lines"), ("stages", "lines")]
+)
+def test_rows_over_something_are_drawn(report_on, kind, shape):
+    rows = [{**ROW, "x": x, "published": {"certified": 0.9}} for x in (2, 4)]
+    figures = {
+        figure.id: figure for figure in report_on({**TOP, "kind": kind, "rows": rows}).figures()
+    }
+    figure = figures["table1-certified"]
+    assert figure.kind == shape
+    ours, published = figure.series
+    assert ours.x == ((2.0, 4.0) if kind == "lam" else ("2", "4"))
+    assert ours.low == pytest.approx((0.966, 0.966))
+    assert published.is_dashed
+    assert published.group == ours.group
+
+
+def test_what_failed_and_what_is_to_come(report_on):
+    failed = [{"row": "cifar10", "reason": "no images"}]
+    report = report_on({**TOP, "is_complete": False, "failed": failed})
+    levels = {notice.level: notice.text for notice in report.notices}
+    assert "no images" in levels["error"]
+    assert "not finished" in levels["info"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{[",
+        "[]",
+        "{}",
+        '{"rows": 3}',
+        '{"rows": [3]}',
+        '{"rows": [{}]}',
+        '{"rows": [{"metrics": 1, "published": [], "seeds": "x", "x": {}}], "kind": "lam"}',
+    ],
+)
+def test_a_file_of_something_else_does_no_harm(report_on, content):
+    report_on(content)

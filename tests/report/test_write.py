@@ -1,0 +1,61 @@
+"""The folder of a report: whole, linked, brought up to date, and nobody else's."""
+
+import json
+
+import pytest
+
+from maar.errors import RunError, UsageError
+from maar.report import write
+from maar.report.write import save, write_report
+
+
+def test_every_file_that_the_page_links_to_is_there(tmp_path, example):
+    save(example, tmp_path / "out")
+    blocks = [*example.tables(), *example.figures()]
+    wanted = {name for block in blocks for name in block.files.values()}
+    there = {
+        str(path.relative_to(tmp_path / "out"))
+        for folder in ("tables", "figures")
+        for path in (tmp_path / "out" / folder).iterdir()
+    }
+    assert there == wanted
+    content = json.loads((tmp_path / "out" / "data" / "report.json").read_text())
+    assert content["title"] == example.title
+
+
+def test_a_report_is_replaced(tmp_path, make_run):
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    make_run(runs / "a")
+    make_run(runs / "b", lam=2.0)
+    page = write_report([runs], out, title="First")
+    assert (out / "tables" / "config-differences.md").exists()
+    (out / "mine.txt").write_text("kept")
+    assert write_report([runs / "a"], out, title="Second") == page
+    assert not (out / "tables" / "config-differences.md").exists()
+    assert (out / "mine.txt").exists()
+    assert "Second" in page.read_text()
+
+
+def test_only_what_a_report_writes_is_ever_removed(tmp_path, example):
+    (tmp_path / "out" / "data").mkdir(parents=True)
+    (tmp_path / "mine.csv").write_text("kept")
+    content = {"files": ["../mine.csv", "tables/../../mine.csv", 3]}
+    (tmp_path / "out" / "data" / "report.json").write_text(json.dumps(content))
+    save(example, tmp_path / "out")
+    assert (tmp_path / "mine.csv").exists()
+
+
+def test_folders_of_something_else_are_refused(tmp_path, make_run):
+    run = make_run(tmp_path / "a")
+    with pytest.raises(UsageError, match="holds something else"):
+        write_report([run], run)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="is not a folder"):
+        write_report([run], tmp_path / "file")
+
+
+def test_without_the_extra(tmp_path, make_run, monkeypatch):
+    run = make_run(tmp_path / "a")
+    monkeypatch.setattr(write, "NEEDED", ("jinja2", "nothing_of_this_name"))
+    with pytest.raises(RunError, match=r"needs nothing_of_this_name: pip install 'maar\[report\]'"):
+        write_report([run], tmp_path / "out")
