@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from maar.bounds.ascent import Ascent, Rates
 from maar.bounds.reduced import Affine, Reduced, Split
 from maar.bounds.relax import lower_slope, upper_line
 
@@ -105,12 +106,14 @@ class _Search:
         )
         self.heap, self.closed, self.stuck = [first], math.inf, math.inf
         self.branches = 0
+        self.ascents: dict[torch.dtype, Ascent] = {}
 
     def lowest(self) -> float:
         """A lower bound of the row over the whole box."""
         opened = self.heap[0].lb if self.heap else math.inf
         return min(opened, self.closed, self.stuck)
 
+    @torch.no_grad()
     def round(self) -> Tensor:
         """Bound the worst branches and split those that stay open; returns their lowest points."""
         count = min(self.settings.together, len(self.heap))
@@ -119,7 +122,7 @@ class _Search:
             torch.stack([getattr(branch, name) for branch in taken])
             for name in ("sign", "slope", "price")
         )
-        best = self._climb(sign, slope, price, self._steps())
+        best = self._climb(sign, slope, price, self._steps(), torch.float32)
         gain = (self.height * best.weight).clamp(min=0) * BELOW
         gain = torch.maximum(gain, -self.height * best.weight) * (sign == 0)
         last = (best.lb <= 0) & ~(gain > 0).any(1)
@@ -127,7 +130,12 @@ class _Search:
             # Nothing is left to split: what remains is a linear program, for the gradient alone.
             keep = last.nonzero().squeeze(1)
             again = self._climb(
-                sign[keep], best.slope[keep], best.price[keep], self.settings.last_steps, faster=10
+                sign[keep],
+                best.slope[keep],
+                best.price[keep],
+                self.settings.last_steps,
+                sign.dtype,
+                faster=10,
             )
             best.lb[keep] = torch.maximum(best.lb[keep], again.lb)
         for b, branch in enumerate(taken):
@@ -159,13 +167,22 @@ class _Search:
             heapq.heappush(self.heap, branch)
 
     def _climb(
-        self, sign: Tensor, slope: Tensor, price: Tensor, steps: int, faster: float = 1.0
+        self,
+        sign: Tensor,
+        slope: Tensor,
+        price: Tensor,
+        steps: int,
+        dtype: torch.dtype,
+        faster: float = 1.0,
     ) -> _Best:
-        """Raise the branches' bounds by gradient steps on slopes and prices.
-
-        `faster`: prices begin with so many times their rate, which falls to the rate itself.
-        """
-        slope, price = slope.clone().requires_grad_(), price.clone().requires_grad_()
+        """Raise the branches' bounds by gradient steps on slopes and prices, then take them."""
+        if dtype not in self.ascents:
+            self.ascents[dtype] = Ascent(self.reduced, self.row, dtype)
+        rates = Rates(self.settings.slope_rate, self.settings.price_rate, faster)
+        slope, price = self.ascents[dtype].climb(sign, slope, price, steps, rates)
+        # Whatever came of the search: slopes and prices for which the bound is one.
+        slope = slope.to(sign).nan_to_num(0.0, 0.0, 0.0).clamp(0, 1)
+        price = price.to(sign).nan_to_num(0.0, 0.0, 0.0).clamp(min=0)
         count = len(sign)
         rows = Affine(
             self.row.X.expand(count, -1),
@@ -173,35 +190,11 @@ class _Search:
             self.row.c.expand(count),
             self.row.e.expand(count),
         )
-        optimiser = torch.optim.Adam(
-            [
-                {"params": [slope], "lr": self.settings.slope_rate},
-                {"params": [price], "lr": faster * self.settings.price_rate},
-            ]
+        lb, X, weight = self.reduced.lower_in(
+            rows, self._by_layer(slope), self._splits(sign, price)
         )
-        best: _Best | None = None
-        with torch.enable_grad():
-            for step in range(steps + 1):
-                lb, X, weight = self.reduced.lower_in(
-                    rows, self._by_layer(slope), self._splits(sign, price)
-                )
-                with torch.no_grad():
-                    points = self.reduced.centre - self.reduced.radius * X.sign()
-                    found = _Best(lb.detach(), slope.detach(), price.detach(), weight, points)
-                    best = found.copied() if best is None else best.bettered(found)
-                is_open = best.lb <= 0
-                if step == steps or not bool(is_open.any()) or not lb.requires_grad:
-                    break
-                slope.grad, price.grad = torch.autograd.grad(
-                    -lb[is_open].sum(), (slope, price), allow_unused=True
-                )
-                optimiser.step()
-                optimiser.param_groups[1]["lr"] *= faster ** (-1 / steps)
-                with torch.no_grad():
-                    slope.clamp_(0, 1)
-                    price.clamp_(min=0)
-        assert best is not None
-        return best
+        points = self.reduced.centre - self.reduced.radius * X.sign()
+        return _Best(lb, slope, price, weight, points)
 
     def _by_layer(self, flat: Tensor) -> Sequence[Tensor]:
         return flat.split(self.sizes, dim=1)
@@ -213,19 +206,10 @@ class _Search:
 
 @dataclass
 class _Best:
-    """The best bound of each branch so far, and all that belongs to it."""
+    """The bound of each branch, and all that belongs to it."""
 
     lb: Tensor
     slope: Tensor
     price: Tensor
     weight: Tensor
     points: Tensor
-
-    def copied(self) -> _Best:
-        return _Best(*(value.detach().clone() for value in vars(self).values()))
-
-    def bettered(self, found: _Best) -> _Best:
-        better = found.lb > self.lb
-        for name, old in vars(self).items():
-            old[better] = getattr(found, name).detach()[better]
-        return self
