@@ -1,0 +1,157 @@
+"""`maar reproduce`, as a user has it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from maar.cli.main import main
+from maar.experiments.launch import Local
+
+# One row that trains in seconds.
+MINI = """
+title = "A small one"
+of = "nothing"
+about = "for the test"
+kind = "table"
+settings = ["mnist-0.1"]
+[[rows]]
+label = "IBP, briefly"
+method = "ibp"
+flags = { epochs = 1 }
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "mini.toml").write_text(MINI)
+    return tmp_path
+
+
+def test_list(here, capsys):
+    assert main(["reproduce", "--list"]) == 0
+    said = capsys.readouterr().out
+    for name in ("table1", "fig2", "beyond-1", "--profile smoke", "--profile paper"):
+        assert name in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "NAME is missing (accepted: ablation-weights, "),
+        (["tabel1"], "unknown experiment 'tabel1'; did you mean 'table1'?"),
+        (["table1", "--profile", "cpus"], "unknown profile 'cpus'; did you mean 'cpu'?"),
+        (["table1", "--seeds", "0,x"], "--seeds '0,x' is not a list of seeds"),
+        (["table1", "--seeds", "-1"], "--seeds"),
+        (["table1", "--limit", "0"], "--limit 0 (accepted: 1 or more images)"),
+        (["table1", "--jobs", "0"], "--jobs 0 (accepted: 1 or more)"),
+        (["table1", "--methods", "mar"], "did you mean 'maar'?"),
+        (["fig2", "--profile", "smoke", "--setting", "cifar10-2_255"], "nothing to run here"),
+    ],
+)
+def test_a_mistake_is_one_line(here, capsys, words, message):
+    assert main(["reproduce", *words]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_dry_run_does_nothing(here, capsys):
+    words = ["reproduce", "mini.toml", "fig2", "--profile", "smoke", "--dry-run"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "mnist-0.1-ibp-smoke-epochs-1-seed0" in said
+    assert said.count("to do") == 4
+    assert "skipped: cifar10-2_255: profile smoke knows mnist-0.1 only" in said
+    assert [path.name for path in here.iterdir()] == ["mini.toml"]
+
+
+def test_from_nothing_to_the_page_and_no_step_twice(here, capsys, monkeypatch):
+    words = ["reproduce", "mini.toml", "--profile", "smoke", "--limit", "3", "--out", "out"]
+    assert main([*words, "--jobs", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "mnist-0.1-ibp-smoke-epochs-1-seed0: certify done" in said
+    assert "> **Not the paper's protocol:** reduced profile smoke" in said
+    found = json.loads((here / "out" / "mini.json").read_text())
+    (row,) = found["rows"]
+    assert found["is_complete"]
+    assert (row["images"], row["of"], row["preset"]) == (3, 1000, "fast")
+    assert row["published"] == {"accuracy": 0.988, "certified": 0.958}
+    assert 0 <= row["metrics"]["certified"]["mean"] <= row["metrics"]["certified_upper"]["mean"]
+    assert "IBP, briefly" in (here / "out" / "mini.md").read_text()
+    assert (here / "runs" / "mnist-0.1-ibp-smoke-epochs-1-seed0-train.log").exists()
+
+    assert (here / "out" / "mini" / "index.html").exists()
+    monkeypatch.setattr("maar.cli.reproduce._report", lambda *words: None)  # once is enough
+    begun = []
+    start = Local.start
+    monkeypatch.setattr(Local, "start", lambda self, t: begun.append(t.label) or start(self, t))
+    assert main(words) == 0
+    assert begun == []
+    assert main(["reproduce", "mini.toml", "--profile", "smoke", "--limit", "5"]) == 0
+    assert begun == ["certify"]  # two more images, with the same store
+    (store,) = (here / "runs").glob("*/certify/eps-*")
+    assert len((store / "verdicts.jsonl").read_text().splitlines()) == 5
+
+
+def test_a_run_of_another_configuration_is_refused(here, capsys):
+    words = ["reproduce", "mini.toml", "--profile", "smoke"]
+    folder = here / "runs" / "mnist-0.1-ibp-smoke-epochs-1-seed0"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text('data = "mnist_mini"\n')
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "is of another configuration than this experiment's" in said
+    assert "move it away, or give another --runs" in said
+
+
+def test_a_failed_row_is_named_at_the_end(here, capsys):
+    (here / "mini.toml").write_text(MINI.replace("epochs = 1", 'data = "npz:none.npz"'))
+    assert main(["reproduce", "mini.toml", "--profile", "smoke", "--runs", "r"]) == 1
+    said = capsys.readouterr()
+    assert "2 of 2 tasks failed: mnist-0.1-ibp-smoke" in said.err
+    assert "none.npz" in said.out
+    found = json.loads((here / "results" / "smoke" / "mini.json").read_text())
+    assert found["failed"]
+    assert not found["is_complete"]
+
+
+@pytest.mark.slow
+def test_interrupted_and_continued(here):
+    command = [sys.executable, "-m", "maar", "reproduce", "fig2", "--profile", "smoke"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    runs = here / "runs"
+    while not list(runs.glob("*/metrics.jsonl")):  # the first epoch of one
+        assert process.poll() is None
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; continue with: maar reproduce fig2 --profile smoke" in said
+    assert not list(runs.glob("*/result.json"))
+    assert subprocess.run(command, check=False).returncode == 0
+    assert len(list(runs.glob("*/result.json"))) == 2
+    assert "resumed" in (next(runs.glob("mnist-0.1-colt-smoke-seed0")) / "env.json").read_text()
+
+
+@pytest.mark.slow
+def test_the_whole_of_table1(here):
+    assert main(["reproduce", "table1", "--profile", "smoke"]) == 0
+    found = json.loads((here / "results" / "smoke" / "table1.json").read_text())
+    assert found["is_complete"]
+    assert len(found["rows"]) == 7
+
+
+@pytest.mark.slow
+def test_on_a_cluster(here):
+    pytest.importorskip("ray", reason="ray has no wheel for every Python")
+    words = ["reproduce", "mini.toml", "--profile", "smoke", "--limit", "3", "--ray", "local"]
+    assert main(words) == 0
+    found = json.loads((here / "results" / "smoke" / "mini.json").read_text())
+    assert found["is_complete"]
