@@ -1,5 +1,6 @@
 """A report made by hand, with everything in it that the model can say; and the files of runs."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -203,9 +204,28 @@ def make_example() -> Report:
     )
 
 
-@pytest.fixture
+def with_name(value, new: str):
+    """The same with another name for `NASTY`, in texts within texts too."""
+    if isinstance(value, str):
+        return value.replace(NASTY, new)
+    if isinstance(value, tuple):
+        return tuple(with_name(item, new) for item in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        changed = {name: with_name(getattr(value, name), new) for name in names}
+        return dataclasses.replace(value, **changed)
+    return value
+
+
+@pytest.fixture(scope="session")
 def example() -> Report:
     return make_example()
+
+
+@pytest.fixture(scope="session")
+def renamed(example):
+    """The example with another name for `NASTY`."""
+    return lambda new: with_name(example, new)
 
 
 def write_run(path: Path, *, seed: int = 0, lam: float = 6.0, epochs=(2, 2), done: int = 4) -> Path:

@@ -8,9 +8,8 @@
   const PRINTED = 640;
   const drawn = []; // a function for each figure that draws it again
 
-  // Plotly reads a little HTML in its texts, and the names in ours come from anyone.
-  const plain = (text) =>
-    String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  // Plotly reads a little HTML and TeX in its texts, and the names in ours come from anyone.
+  const plain = (text) => String(text).replace(/[&<>$]/g, (sign) => `&#${sign.charCodeAt(0)};`);
   const place = (x) => (typeof x === "string" ? plain(x) : x);
   const digits = (axis) => (axis.is_share ? ".2~%" : ".4~g");
   const faded = (colour, alpha) => colour.replace("rgb(", "rgba(").replace(")", `, ${alpha})`);
@@ -126,9 +125,13 @@
   }
 
   // Names of runs are long: they stand above their bars, where a phone has room for them too.
-  const names = (figure) => ({
+  const short = (text, width) => {
+    const most = Math.floor(width / 7);
+    return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+  };
+  const names = (figure, width) => ({
     annotations: [...new Set(figure.series.flatMap((s) => s.x))].map((x) => ({
-      text: plain(x),
+      text: plain(short(x, width)),
       showarrow: false,
       xref: "paper",
       x: 0,
@@ -152,7 +155,7 @@
     const up = isFlat ? figure.x : figure.y;
     const isLine = figure.kind === "lines";
     return {
-      ...(isFlat ? names(figure) : bands(figure)),
+      ...(isFlat ? names(figure, width) : bands(figure)),
       font: { family: FONT, size: 12, color: theme.colour("soft") },
       // A sheet of A4 is narrower than most screens, and nothing is laid out again for it.
       width: theme.isPrinting() ? PRINTED : undefined,
