@@ -7,8 +7,13 @@ import pytest
 
 from maar.config import to_toml
 from maar.errors import UsageError
-from maar.experiments.estimate import estimate, image_seconds, training_seconds
-from maar.experiments.measured import require_same, state_of
+from maar.experiments.estimate import (
+    attack_seconds,
+    estimate,
+    image_seconds,
+    training_seconds,
+)
+from maar.experiments.measured import State, require_same, state_of
 
 VERDICTS = ["verified", "misclassified", "falsified", "unknown", "verified"] * 10
 
@@ -137,15 +142,26 @@ def test_a_run_of_another_configuration_is_refused(tasks, files):
 
 
 def test_estimates_are_of_similar_runs(plan_of, files):
-    training_seconds.cache_clear()
-    image_seconds.cache_clear()
+    def forget():
+        for cached in (training_seconds, image_seconds, attack_seconds):
+            cached.cache_clear()
+
+    forget()
     tasks = plan_of("fig-lambda", "smoke", limit=5).tasks
     assert estimate(tasks[0], state_of(tasks[0])) is None
+    assert estimate(tasks[1], state_of(tasks[1])) is None
     files.train(tasks[0].run, seconds=60.0)
     files.certify(tasks[1], VERDICTS[:5])
-    training_seconds.cache_clear()
-    image_seconds.cache_clear()
+    forget()
     assert estimate(tasks[0], state_of(tasks[0])) == 0
     train, certify = tasks[2:4]
     assert estimate(train, state_of(train)) == 60.0
     assert estimate(certify, state_of(certify)) == pytest.approx(5 * 0.5 + 4 * 1.5)
+    everything = dataclasses.replace(certify, images=None)
+    assert estimate(everything, State()) == pytest.approx(10 * (5 * 0.5 + 4 * 1.5))
+    attack = dataclasses.replace(certify, what="evaluate", layer=2)
+    assert estimate(attack, State()) is None
+    record = {"attack": {"steps": 10}, "layers": [2], "seconds": 8.0, "images": 4, "of": 50}
+    (tasks[0].run.folder / "evaluate-model.json").write_text(json.dumps(record))
+    forget()
+    assert estimate(attack, State()) == pytest.approx(5 * 2.0)

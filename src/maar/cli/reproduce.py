@@ -239,9 +239,8 @@ def _dry_run(plans: list[Plan], tasks: list[Task]) -> int:
         table.add_row(name, task.label, state.word, state.progress, time)
     console = Console()
     console.print(table)
-    for plan in plans:
-        for row, reason in plan.skipped:
-            console.print(f"skipped: {row}: {reason}", style="dim", highlight=False)
+    for row, reason in dict.fromkeys(each for plan in plans for each in plan.skipped):
+        console.print(f"skipped: {row}: {reason}", style="dim", highlight=False)
     unmeasured = f", and {unknown_times} of unknown length" if unknown_times else ""
     console.print(f"about {clock(known)} of one core left{unmeasured}", highlight=False)
     return 0

@@ -26,10 +26,11 @@ def estimate(task: Task, state: State) -> float | None:
         whole = training_seconds(task.run.folder.parent, similar)
         return None if whole is None else max(0.0, whole - _spent(task.run.folder))
     if task.what == "certify":
-        each = image_seconds(task.run.folder.parent, similar, task.profile.preset)
-        images = state.whole or task.images
-        return None if each is None or images is None else each * (images - state.done)
-    return None
+        each, of = image_seconds(task.run.folder.parent, similar, task.profile.preset)
+    else:
+        each, of = attack_seconds(task.run.folder.parent, similar, task.profile.latent_steps)
+    images = state.whole or min(task.images or of, of)
+    return None if each is None else each * (images - state.done)
 
 
 @cache
@@ -45,16 +46,38 @@ def training_seconds(runs: Path, stem: str) -> float | None:
 
 
 @cache
-def image_seconds(runs: Path, stem: str, preset: str) -> float | None:
-    """Of the images that were certified with a preset, in runs whose names begin so."""
+def image_seconds(runs: Path, stem: str, preset: str) -> tuple[float | None, int]:
+    """Of the images that were certified with a preset, in runs whose names begin so.
+
+    And how many images their data set has.
+    """
     found: list[float] = []
+    of = 0
     for manifest in runs.glob(f"{stem}-*/certify/*/{MANIFEST}"):
         try:
-            if json.loads(manifest.read_text())["preset"] == preset:
+            about = json.loads(manifest.read_text())
+            if about["preset"] == preset:
                 found += [record["seconds"] for record in VERDICTS.read(manifest.parent)]
+                of = about["images"]
         except (OSError, ValueError, KeyError, TypeError, MaarError):
             continue
-    return fmean(found) if found else None
+    return fmean(found) if found else None, of
+
+
+@cache
+def attack_seconds(runs: Path, stem: str, steps: int) -> tuple[float | None, int]:
+    """The same of the images whose latent robustness was measured, with so many steps."""
+    found: list[float] = []
+    of = 0
+    for path in runs.glob(f"{stem}-*/evaluate-*.json"):
+        try:
+            about = json.loads(path.read_text())
+            if about["attack"]["steps"] == steps and len(about["layers"]) == 1:
+                found.append(about["seconds"] / about["images"])
+                of = about["of"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return fmean(found) if found else None, of
 
 
 def _spent(run: Path) -> float:

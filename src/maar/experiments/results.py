@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Iterable, Sequence
@@ -150,7 +151,7 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         "seconds": round(sum(s.result["seconds"] for x in seeds for _, s in x.states), 1),
         "train_seconds": [x.result("train")["seconds"] for x in seeds],
         "certify_seconds": [each["seconds"] for each in certified],
-        "hardware": hardware(),
+        "hardware": "; ".join(dict.fromkeys(_trained_on(seed.run) for seed in seeds)),
         "runs": [str(seed.run.folder) for seed in seeds],
         "certify": [each["store"] for each in certified],
         "commands": [task.command for task in tasks],
@@ -194,7 +195,7 @@ def _banner(plan: Plan, rows: Iterable[Object], missing: int, total: int) -> str
     """What must be known before a number is believed."""
     profile, parts = plan.choice.profile, []
     if profile.reduced:
-        parts.append(f"reduced profile {profile.name}, not the paper's training: {profile.about}")
+        parts.append(f"reduced profile {profile.name} ({profile.about})")
     parts += sorted(
         {
             f"CR is of the first {row['images']:,} of {row['of']:,} test images"
@@ -205,6 +206,15 @@ def _banner(plan: Plan, rows: Iterable[Object], missing: int, total: int) -> str
     if missing:
         parts.append(f"{missing} of {total} measurements are not there yet")
     return "; ".join(parts)
+
+
+def _trained_on(run: Run) -> str:
+    """The machine that a run's env.json names, which need not be this one."""
+    try:
+        env = json.loads((run.folder / "env.json").read_text())
+        return f"{env['cpu']}, {env['threads']} thread, {env['device']}, torch {env['torch']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def hardware() -> str:

@@ -129,7 +129,7 @@ def facts(result: Object) -> list[tuple[str, str]]:
         ("profile", result["profile"]),
         ("seeds", ", ".join(map(str, seeds)) + "; mean ± standard deviation where several"),
         ("verifiers", f"preset {', '.join(presets)}: {', '.join(verifiers)}" if presets else ""),
-        ("hardware", f"{result['hardware']}; {hours:.2f} core hours"),
+        ("hardware", f"{result['hardware']}; {hours:.2f} core hours in all"),
         ("versions", ", ".join(f"{name} {text}" for name, text in result["versions"].items())),
         ("command", f"`{result['command']}`"),
     ]
