@@ -10,6 +10,7 @@ BOUNDS = Registry(
     {
         "interval": "maar.bounds.interval:Interval",
         "zonotope": "maar.bounds.zonotope:Zonotope",
+        "hybrid_zonotope": "maar.bounds.hybrid_zonotope:HybridZonotope",
         "learned_zonotope": "maar.bounds.learned_zonotope:LearnedZonotope",
         "cauchy": "maar.bounds.cauchy:Cauchy",
         "crown": "maar.bounds.crown:Crown",

@@ -16,6 +16,8 @@ METHODS = Registry(
         "mart": "maar.methods.mart:MART",
         "ibp": "maar.methods.ibp:IBP",
         "crown_ibp": "maar.methods.crown_ibp:CrownIBP",
+        "diffai": "maar.methods.diffai:DiffAI",
+        "rs": "maar.methods.rs:RS",
         "sabr": "maar.methods.sabr:SABR",
         "taps": "maar.methods.taps:TAPS",
         "staps": "maar.methods.staps:STAPS",

@@ -7,6 +7,7 @@ The trainer knows these three and nothing else about a method:
         for each step                            numbers from stage.eps and stage.schedules
             total = sum(method.loss(batch).values())     terms(batch, outputs(batch))
         after each epoch                         method.judge(batch) on the validation images
+    method.finish(net, batches)                  once, after the last step
 
 A method is a frozen dataclass: its fields are its knobs, in TOML under `[method]` and on the
 command line. It holds no state, so that a stopped run can be continued exactly: what it must
@@ -15,7 +16,7 @@ remember within a stage goes into `batch.memo` and must follow from the weights 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -139,6 +140,14 @@ class Method(Settings):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Named terms, each a scalar; the trainer descends on their sum."""
         return self.terms(batch, self.outputs(batch))
+
+    def finish(self, net: nn.Sequential, batches: Iterable[Batch]) -> dict[str, float]:
+        """Change the trained weights once, where a method does so; numbers of it for the result.
+
+        `net` is in evaluation mode; the batches are the training images as they are, at eps. What
+        is done must follow from these alone, so that a run that was stopped here ends the same.
+        """
+        return {}
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:
         """Named results per image (1 good, 0 bad) in evaluation mode, for validation and test."""

@@ -13,6 +13,7 @@ does this term, with the same weights.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -74,6 +75,9 @@ class MAAR(Method):
             ]
             terms["consistency"] = self.lam * torch.stack(parts).sum()
         return terms
+
+    def finish(self, net: nn.Sequential, batches: Iterable[Batch]) -> dict[str, float]:
+        return self.base.finish(net, batches)
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:
         return self.base.judge(batch)

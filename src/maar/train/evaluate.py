@@ -1,6 +1,8 @@
-"""Judge a network on a split: the method's own numbers, averaged over the images."""
+"""A network on whole splits: judged by the method's own numbers, or finished by the method."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from torch import nn
 
@@ -11,6 +13,20 @@ from maar.train.parallel import Workers
 from maar.train.seeds import generator
 
 BATCH = 500
+
+
+def images(config: Config, net: nn.Sequential, data: DataSet, stage: Stage) -> Iterator[Batch]:
+    """The training images as they are, in their order, for `method.finish`."""
+    for start in range(0, data.size("train"), BATCH):
+        part = slice(start, start + BATCH)
+        yield Batch(
+            net=net,
+            x=data.images("train", part),
+            y=data.labels("train", part),
+            eps=float(config.eps),
+            stage=stage,
+            generator=generator(config.seed, "finish", start),
+        )
 
 
 def evaluate(

@@ -30,7 +30,7 @@ from maar.train.averaging import Average
 from maar.train.checkpoint import Parts, Position
 from maar.train.display import Display, epoch_line
 from maar.train.env import environment, resolve_threads
-from maar.train.evaluate import evaluate
+from maar.train.evaluate import evaluate, images
 from maar.train.optim import Descent, lr_schedule
 from maar.train.parallel import Workers, connect
 from maar.train.plan import Epoch, Plan
@@ -318,13 +318,20 @@ class Trainer:
         return self.run.save_weights(name, self.judged, self.data.info)
 
     def _finish(self) -> dict[str, Any]:
+        # No checkpoint comes after this: a run that is stopped here does it again.
+        net = self.judged.eval()
+        finished = self.method.finish(
+            net, images(self.config, net, self.data, self.plan.stages[-1])
+        )
         path, test = self._save_weights("model"), {}
         if self.data.size("test"):
             self.display.note("testing")
             test = self._evaluate("test", -1)
-        return self.workers.first_does(lambda: self._result(path, test))
+        return self.workers.first_does(lambda: self._result(path, test, finished))
 
-    def _result(self, path: Path, test: dict[str, float]) -> dict[str, Any]:
+    def _result(
+        self, path: Path, test: dict[str, float], finished: dict[str, float]
+    ) -> dict[str, Any]:
         """Write result.json."""
         there = status(self.run.path)
         result: dict[str, Any] = {
@@ -334,6 +341,7 @@ class Trainer:
             "train": there.last.get("train", {}),
             "valid": there.last.get("valid", {}),
             "test": test,
+            **({"finish": finished} if finished else {}),
             "config_hash": config_hash(self.config),
             "data_sha256": self.data.sha256,
             "model_sha256": sha256_file(path),
