@@ -165,7 +165,7 @@ def test_a_board_that_is_too_long_shows_what_is_at_work(tmp_path):
 
 
 def test_on_a_node_the_command_runs_in_the_folder_with_its_log(tmp_path):
-    log = tmp_path / "there.log"
+    log = tmp_path / "runs" / "there.log"
     assert run_there(["--version"], str(log), str(tmp_path)) == 0
     lines = log.read_text().splitlines()
     assert lines[0] == "$ maar --version"
@@ -173,7 +173,7 @@ def test_on_a_node_the_command_runs_in_the_folder_with_its_log(tmp_path):
     assert run_there(["no-such-command"], str(log), str(tmp_path)) == 2
 
 
-def test_a_task_that_is_lost_with_its_node_has_failed():
+def test_a_task_that_is_lost_with_its_node_has_failed(tmp_path):
     class Ray:
         class exceptions:
             class RayError(Exception):
@@ -183,6 +183,7 @@ def test_a_task_that_is_lost_with_its_node_has_failed():
             return refs, []
 
         def get(self, ref, timeout=None):
-            raise self.exceptions.RayError
+            raise self.exceptions.RayError("some lines\nThe node died.")
 
-    assert Ticket(Ray(), "ref").poll() == 1
+    assert Ticket(Ray(), "ref", tmp_path / "log").poll() == 1
+    assert (tmp_path / "log").read_text() == "maar: error: on the cluster: The node died.\n"

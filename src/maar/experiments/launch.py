@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -50,11 +51,11 @@ def argv(task: Task) -> list[str]:
 
 
 @contextlib.contextmanager
-def logging_to(task: Task) -> Iterator[Any]:
-    """The log of a task, begun with the command; what earlier attempts said is kept."""
-    task.log.parent.mkdir(parents=True, exist_ok=True)
-    with open(task.log, "ab") as file:
-        file.write(f"$ {task.command}\n".encode())
+def logging_to(path: Path, words: list[str]) -> Iterator[Any]:
+    """The log of a command, begun with it; what earlier attempts said is kept."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab") as file:
+        file.write(f"$ maar {shlex.join(words)}\n".encode())
         file.flush()
         yield file
 
@@ -101,7 +102,7 @@ class Local:
         self.slots = slots
 
     def start(self, task: Task) -> Handle:
-        with logging_to(task) as log:
+        with logging_to(task.log, task.words) as log:
             return Process(argv(task), log)
 
 
@@ -119,15 +120,17 @@ class OnRay:
         self.remote = ray.remote(num_cpus=1, max_retries=0)(run_there)
 
     def start(self, task: Task) -> Handle:
-        return Ticket(self.ray, self.remote.remote(task.words, str(task.log), os.getcwd()))
+        ref = self.remote.remote(task.words, str(task.log.absolute()), str(Path.cwd()))
+        return Ticket(self.ray, ref, task.log)
 
 
 class Ticket:
     """A task on the cluster."""
 
-    def __init__(self, ray: Any, ref: Any) -> None:
+    def __init__(self, ray: Any, ref: Any, log: Path) -> None:
         self.ray = ray
         self.ref = ref
+        self.log = log
 
     def poll(self) -> int | None:
         ready, _ = self.ray.wait([self.ref], timeout=0)
@@ -135,8 +138,11 @@ class Ticket:
             return None
         try:
             return self.ray.get(self.ref)
-        except self.ray.exceptions.RayError:
-            return 1  # lost with its node, or called off
+        except self.ray.exceptions.RayError as error:  # such as lost with its node
+            last = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            with open(self.log, "a") as file:
+                file.write(f"maar: error: on the cluster: {last[0].strip()}\n")
+            return 1
 
     def stop(self) -> None:
         self.ray.cancel(self.ref)
@@ -148,9 +154,7 @@ class Ticket:
 
 def run_there(words: list[str], log: str, folder: str) -> int:
     """On a node: the command in a process, its words into the log; called off, it is stopped."""
-    with open(log, "ab") as file:
-        file.write(f"$ maar {' '.join(words)}\n".encode())
-        file.flush()
+    with logging_to(Path(log), words) as file:
         process = Process([sys.executable, "-m", "maar", *words], file, Path(folder))
         try:
             return process.process.wait()

@@ -125,9 +125,10 @@ def facts(result: Object) -> list[tuple[str, str]]:
     presets = list(dict.fromkeys(row["preset"] for row in result["rows"] if row["preset"]))
     seeds = sorted({seed for row in result["rows"] for seed in row["seeds"]})
     hours = sum(row["seconds"] for row in result["rows"]) / 3600
+    spread_too = "; mean ± standard deviation" if len(seeds) > 1 else ""
     told = [
         ("profile", result["profile"]),
-        ("seeds", ", ".join(map(str, seeds)) + "; mean ± standard deviation where several"),
+        ("seeds", ", ".join(map(str, seeds)) + spread_too),
         ("verifiers", f"preset {', '.join(presets)}: {', '.join(verifiers)}" if presets else ""),
         ("hardware", f"{result['hardware']}; {hours:.2f} core hours in all"),
         ("versions", ", ".join(f"{name} {text}" for name, text in result["versions"].items())),
@@ -144,7 +145,8 @@ def markdown(result: Object) -> str:
         parts.append(f"> **Not the paper's protocol:** {result['banner']}.")
     parts.append(_markdown_table(table.head, table.rows))
     legend = [f"{name}: {text}." for name, text in LEGEND.items() if f"{name} %" in table.head]
-    parts.append(" ".join(legend))
+    if legend:
+        parts.append(" ".join(legend))
     if table.notes:
         parts.append("\n".join(f"[{n}] {note}  " for n, note in enumerate(table.notes, 1)))
     if result["beside"]:
