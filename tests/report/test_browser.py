@@ -251,7 +251,6 @@ def test_every_control_shows_its_focus(desk):
 def test_on_paper_it_is_light(desk):
     desk.emulate_media(color_scheme="dark")
     desk.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert desk.locator("tr.proof details:not([open])").count() == 0
     printed = lines(desk)
     desk.evaluate("dispatchEvent(new Event('afterprint'))")
     assert not set(printed) & set(lines(desk))

@@ -98,6 +98,10 @@
       gridcolor: theme.colour("hair"),
       linecolor: theme.colour("rule"),
       tickcolor: theme.colour("rule"),
+      // The line below the pointer. Of a negative thickness only its border, 2 px wider, is lost.
+      spikecolor: theme.colour("soft"),
+      spikedash: "solid",
+      spikethickness: -2,
       ...extra,
     };
   }

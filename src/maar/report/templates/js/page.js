@@ -1,4 +1,4 @@
-// The rest of the page: notes on hovering and focus, the place in the navigation, printing.
+// The rest of the page: notes on hovering and focus, the place in the navigation.
 "use strict";
 
 (() => {
@@ -44,9 +44,4 @@
     { rootMargin: "-20% 0px -70% 0px" },
   );
   for (const section of document.querySelectorAll("main > section")) seen.observe(section);
-
-  // On paper nothing can be opened: what the numbers rest on is.
-  addEventListener("beforeprint", () => {
-    for (const details of document.querySelectorAll("table details")) details.open = true;
-  });
 })();
