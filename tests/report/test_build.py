@@ -143,7 +143,15 @@ def test_counterexamples(seeds):
     assert [item.index for item in of_one] == [9, 8, 7, 6, 5, 4]  # the largest margins first
     item = of_one[0]
     assert item.label == "7"
-    assert dict(item.facts) == {"answer": "9", "margin": "-0.1", "eps": "0.1", "found by": "pgd"}
+    assert dict(item.facts) == {
+        "answer": "9",
+        "margin": "-0.1",
+        "eps": "0.1",
+        "found by": "pgd",
+        "weights": "stage-1-last",
+    }
+    # the final weights come first
+    assert "weights" not in dict(gallery.items[0].facts)
     assert [picture.caption for picture in item.pictures] == [
         "clean",
         "adversarial",

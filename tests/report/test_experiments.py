@@ -96,7 +96,10 @@ def test_numbers_published_elsewhere_have_a_table_of_their_own(report_on):
 def test_contradicting_numbers_are_both_said(report_on):
     also = {"certified": 0.596, "source": "the text", "caveat": "58.6 in the table"}
     table = report_on({**TOP, "rows": [{**ROW, "also_published": [also]}]}).tables()[0]
-    assert table.notes == ("MAAR: also published: CR 59.6; the text; 58.6 in the table",)
+    assert table.notes == (
+        "MAAR: published in Table 1",
+        "MAAR: also published: CR 59.6; the text; 58.6 in the table",
+    )
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ def make_report(found: Collected, title: str = "", command: str = "") -> Report:
     notices += [Notice("error", text) for text in problems[:SHOWN_PROBLEMS]]
     if len(problems) > SHOWN_PROBLEMS:
         notices.append(Notice("error", f"and {len(problems) - SHOWN_PROBLEMS} more problems"))
+    # What spoils numbers, what limits them, what is merely to be known.
+    notices.sort(key=lambda notice: ("error", "warning", "info").index(notice.level))
     return Report(
         title or _title(found),
         datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),

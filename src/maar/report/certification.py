@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from maar.report.collect import Collected, Run, Store
+from maar.report.collect import MODEL, Collected, Run, Store
 from maar.report.model import Axis, Figure, Series
 from maar.report.read import count, number, table
 from maar.report.results import accuracies_of, certified, label, radii_of
@@ -158,9 +158,8 @@ def cascade_figures(found: Collected) -> list[Figure]:
         if store.images and table(store.summary, "verifiers")
     ]
     left_out = len(stores) - MANY
-    if left_out > 0:
-        # The final weights are of more interest than those of stages.
-        stores = sorted(stores, key=lambda pair: pair[1].weights != "model")[:MANY]
+    # The final weights are of more interest than those of stages.
+    stores = sorted(stores, key=lambda pair: pair[1].weights != MODEL)[:MANY]
     if not stores:
         return []
     names = _in_order([list(table(store.summary, "verifiers")) for _, store in stores])

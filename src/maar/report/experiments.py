@@ -23,7 +23,7 @@ from maar.report.model import (
     Table,
 )
 from maar.report.read import Object, count, number, table, word, words
-from maar.report.systems import plain, seconds_cell
+from maar.report.systems import plain
 
 METRICS = {
     "accuracy": ("ACC", "Original accuracy"),
@@ -52,7 +52,7 @@ def experiment_section(path: Path, content: Object) -> Section | None:
     if beside:
         blocks.append(_elsewhere(name, beside))
     facts = {
-        "of": word(content, "of"),
+        "compared with": word(content, "of"),
         "profile": word(content, "profile"),
         "hardware": word(content, "hardware"),
         "command": word(content, "command"),
@@ -122,9 +122,7 @@ def _table(name: str, title: str, content: Object, rows: list[Object], path: Pat
     columns += [
         Column("seeds", numeric=True),
         Column("images", numeric=True),
-        Column("preset"),
-        Column("time", numeric=True),
-        Column("published in"),
+        Column("preset", help="Which verifiers were asked"),
     ]
     settings = dict.fromkeys(map(_setting, rows))
     ordered = [row for setting in settings for row in rows if _setting(row) == setting]
@@ -150,7 +148,6 @@ def _elsewhere(name: str, rows: list[Object]) -> Table:
         *(Column(METRICS[key][0], numeric=True, help=METRICS[key][1]) for key in shown),
         Column("network"),
         Column("verifier"),
-        Column("published in"),
     )
     cells = tuple(
         (
@@ -159,7 +156,6 @@ def _elsewhere(name: str, rows: list[Object]) -> Table:
             *(_published_cell(row, _published(row, key), True) for key in shown),
             plain(word(row, "published_network")),
             plain(word(row, "published_verifier")),
-            plain(word(row, "source")),
         )
         for row in rows
     )
@@ -175,8 +171,11 @@ def _elsewhere(name: str, rows: list[Object]) -> Table:
 
 
 def _notes(rows: Sequence[Object]) -> list[str]:
-    """Caveats below the table, each with the rows that it is about."""
+    """Sources and caveats below the table, each with the rows that it is about."""
     notes: dict[str, list[str]] = {}
+    for row in rows:
+        if (source := word(row, "source")) and table(row, "published"):
+            notes.setdefault(f"published in {source}", []).append(word(row, "system"))
     for row in rows:
         if caveat := word(row, "caveat"):
             notes.setdefault(caveat, []).append(word(row, "system"))
@@ -218,14 +217,11 @@ def _row(
         cells.append(_difference(ours, published) if is_comparable else Cell())
     seeds = evidence.seeds
     images = count(row, "images")
-    source = word(row, "source")
     return (
         *cells,
         Cell(str(len(seeds)), len(seeds)) if seeds else Cell(),
         Cell(f"{images:,}", images) if images else Cell(),
         plain(word(row, "preset")),
-        seconds_cell(number(row, "seconds") or 0.0),
-        plain(source),
     )
 
 

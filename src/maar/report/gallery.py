@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from maar.data import DATASETS, info
-from maar.report.collect import Collected, Run, Store
+from maar.report.collect import MODEL, Collected, Run, Store
 from maar.report.model import Gallery, GalleryItem, Picture
 from maar.report.png import data_uri
 from maar.report.read import Object, count, number
@@ -71,7 +71,8 @@ def _choose(
     order: Callable[[Object], float],
 ) -> list[tuple[Run, Store, Object]]:
     wanted = []
-    for run, store in stores:
+    # The final weights are of more interest than those of stages.
+    for run, store in sorted(stores, key=lambda pair: pair[1].weights != MODEL):
         lines = sorted(filter(is_wanted, store.lines.values()), key=order)
         if lines:
             wanted.append((run, store, lines))
@@ -112,6 +113,8 @@ def _with_radius(run: Run, store: Store, line: Object, problems: list[str]) -> G
 def _item(
     run: Run, store: Store, line: Object, pictures: tuple[Picture, ...], facts: dict[str, str]
 ) -> GalleryItem:
+    if store.weights != MODEL:
+        facts["weights"] = store.weights
     return GalleryItem(
         run.name,
         line["index"],

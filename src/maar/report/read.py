@@ -90,8 +90,9 @@ def table(content: Object, key: str) -> Object:
 def number(content: Object, key: str) -> float | None:
     """A part that should be a finite number; None if it is not."""
     found = content.get(key)
-    is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    return float(found) if is_number and math.isfinite(found) else None
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    return float(found) if math.isfinite(found) else None
 
 
 def count(content: Object, key: str) -> int:
@@ -110,3 +111,11 @@ def words(content: Object, key: str) -> tuple[str, ...]:
     """A part that should be a list, as texts; () if it is not."""
     found = content.get(key)
     return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def numbers(content: Object, key: str) -> list[float]:
+    """A part that should be a list of numbers; [] if it is not."""
+    found = content.get(key)
+    values = [number({key: value}, key) for value in found] if isinstance(found, list) else []
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from maar.report.collect import Collected, Run, Store
+from maar.report.collect import MODEL, Collected, Run, Store
 from maar.report.model import Cell, Column, Evidence, Table
-from maar.report.read import count, number, table
+from maar.report.read import count, number, numbers, table
 from maar.report.systems import (
     System,
     accuracy,
@@ -38,7 +38,7 @@ def results_table(found: Collected) -> Table | None:
         Column("system", help="Runs that differ in their seed alone"),
         Column("data", filterable=True),
         Column("eps", numeric=True, help="L-infinity radius on pixels in [0, 1]"),
-        Column("seeds", numeric=True, help="How many runs"),
+        Column("seeds", numeric=True, help="How many runs have a result"),
         Column("ACC", numeric=True, help=ACC),
         Column("CR", numeric=True, help=CR),
         Column("CR at most", numeric=True, help=UPPER),
@@ -61,10 +61,10 @@ def radii_of(system: System) -> list[float | None]:
     found: list[float] = [] if system.first.eps is None else [system.first.eps]
     for run in system.runs:
         for store in run.certifications:
-            is_final = store.weights == "model" and store.images
+            is_final = store.weights == MODEL and store.images
             if is_final and not any(same(store.eps, eps) for eps in found):
                 found.append(store.eps)
-    return sorted(found) or [None]
+    return [*sorted(found)] or [None]
 
 
 def certified(system: System, eps: float | None) -> list[tuple[Run, Store]]:
@@ -79,6 +79,7 @@ def _row(system: System, eps: float | None) -> tuple[Cell, ...] | None:
     if not stores and not accuracies:
         return None
     evidence = [evidence_of(store, run) for run, store in stores]
+    seeds = max(len(stores), len(accuracies))
     images = [store.images for _, store in stores]
     texts = dict.fromkeys(_images(store) for _, store in stores)
     presets = dict.fromkeys(store.preset or ", ".join(store.verifiers) for _, store in stores)
@@ -86,7 +87,7 @@ def _row(system: System, eps: float | None) -> tuple[Cell, ...] | None:
         plain(system.name),
         plain(system.first.data),
         Cell(eps_text(eps), eps),
-        Cell(str(len(system.runs)), len(system.runs)) if system.first.config else Cell(),
+        Cell(str(seeds), seeds) if system.first.config else Cell(),
         percent(accuracies, sources),
         percent([number(store.summary, "certified") or 0.0 for _, store in stores], evidence),
         percent([number(store.summary, "certified_upper") or 0.0 for _, store in stores], evidence),
@@ -150,9 +151,7 @@ def _certification(run: Run, store: Store) -> tuple[Cell, ...]:
         value = number(summary, name)
         return Cell() if value is None else percent([value], [evidence], 2)
 
-    interval = summary.get("certified_interval95")
-    is_interval = isinstance(interval, list) and len(interval) == 2
-    ends = [f"{100 * end:.1f}" for end in interval] if is_interval else []
+    ends = [f"{100 * end:.1f}" for end in numbers(summary, "certified_interval95")]
     counts = ("misclassified", "falsified", "verified", "unknown", "error")
     state = "complete" if store.is_complete else "in progress"
     return (
@@ -217,7 +216,7 @@ def _shown(found: Collected) -> list[tuple[Run, Store]]:
 
 def label(run: Run, store: Store) -> str:
     """A certification's name in a figure: the network, and what is unusual about it."""
-    parts = [] if store.weights == "model" else [store.weights]
+    parts = [] if store.weights == MODEL else [store.weights]
     parts += [f"eps {eps_text(store.eps)}"]
     parts += [] if store.split == "test" else [store.split]
     parts += [] if store.preset in ("", "complete") else [store.preset]

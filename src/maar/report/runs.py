@@ -123,9 +123,9 @@ def config_table(found: Collected) -> Table | None:
 
 
 def _setting(value: object) -> Cell:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     text = value_text(value)
-    return Cell(text, value if is_number else text)
+    known = number({"": value}, "")
+    return Cell(text, text if known is None else known)
 
 
 def value_text(value: object) -> str:

@@ -15,7 +15,7 @@ WIDTH = 7.0
 """Inches."""
 IN_LEGEND = 20
 """More series are not named: nobody could tell their colours apart."""
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "svg.hashsalt": "maar",  # the same data give the same file
     "svg.fonttype": "none",
     "pdf.fonttype": 42,  # fonts that a reader can select and search
@@ -151,5 +151,5 @@ def _unit(figure: Figure) -> str:
     return f"{figure.y.label} (%)" if figure.y.is_share else figure.y.label
 
 
-def _percent(share: float, _: int | None) -> str:
+def _percent(share: float, _: float) -> str:
     return f"{100 * share:g}"
