@@ -2,18 +2,19 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
 from maar.config import to_toml
-from maar.errors import UsageError
+from maar.errors import RunError, UsageError
 from maar.experiments.estimate import (
     attack_seconds,
     estimate,
     image_seconds,
     training_seconds,
 )
-from maar.experiments.measured import State, require_same, state_of
+from maar.experiments.measured import State, require_data, require_same, state_of
 
 VERDICTS = ["verified", "misclassified", "falsified", "unknown", "verified"] * 10
 
@@ -139,6 +140,16 @@ def test_a_run_of_another_configuration_is_refused(tasks, files):
     (run.folder / "config.toml").write_text(to_toml(other))
     with pytest.raises(UsageError, match=r"another configuration .*seed: 7 -> 0.*another --runs"):
         require_same(run)
+
+
+def test_images_that_are_not_there_are_missed_before_the_work(plan_of, files, monkeypatch):
+    monkeypatch.setattr("maar.data.published.cache_dir", lambda: Path("nowhere"))
+    tasks = plan_of("fig2", methods=("mat",), settings=("mnist-0.1",)).tasks
+    with pytest.raises(RunError, match=r"data set mnist is not in .* `maar data fetch mnist`, or"):
+        require_data(tasks)
+    for task in tasks:
+        files.train(task.run)
+    require_data(tasks)  # nothing is left to be done
 
 
 def test_estimates_are_of_similar_runs(plan_of, files):

@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"NAME is missing (accepted: {', '.join(experiments())}, FILE.toml)")
     chosen = [experiment(name) for name in dict.fromkeys(args.names)]
     with leave_at_once():
-        from maar.experiments.measured import require_same
+        from maar.experiments.measured import require_data, require_same
         from maar.experiments.plan import make_plan, ordered
 
         choice = _choice(args)
@@ -97,6 +97,7 @@ def main(argv: Sequence[str]) -> int:
             require_same(run)
     if args.dry_run:
         return _dry_run(plans, tasks)
+    require_data(tasks)
     from maar.experiments.display import make_display
     from maar.experiments.work import work
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from maar.certify.record import Record, is_settled
 from maar.certify.store import FORMAT, MANIFEST, VERDICTS
 from maar.certify.tally import Tally
-from maar.errors import MaarError, UsageError
+from maar.errors import MaarError, RunError, UsageError
 from maar.experiments.plan import Run, Task
 from maar.train.status import in_use, is_run, read_metrics, status
 
@@ -56,6 +57,21 @@ def require_same(run: Run) -> None:
             f"{run.folder} is of another configuration than this experiment's "
             f"({'; '.join(differing(stored, run.config))}): move it away, or give another --runs"
         )
+
+
+def require_data(tasks: Iterable[Task]) -> None:
+    """The images of what is still to be done must be there: told now, not hours later."""
+    from maar.data import source
+    from maar.data.published import Published
+
+    wanted = (task.run.config.data for task in tasks if not state_of(task).result)
+    for name in dict.fromkeys(wanted):
+        found = source(name)
+        if isinstance(found, Published) and found.faults(hashes=False):
+            raise RunError(
+                f"data set {name} is not in {found.folder}: {found.remedy}, or leave its rows out "
+                "with --setting"
+            )
 
 
 def is_elsewhere(run: Run) -> bool:
