@@ -119,6 +119,14 @@ def test_the_table(found):
     assert dict(facts(found))["seeds"].startswith("0, 1;")
 
 
+def test_rows_of_several_networks_say_so(found):
+    assert "network" not in shown(found).head
+    found["rows"][1]["network"] = "cnn7"
+    table = shown(found)
+    assert [row[-1] for row in table.rows] == ["convmed_2_2_100", "cnn7"]
+    assert table.head[-1] == "network"
+
+
 def test_curves_come_with_the_last_epochs_numbers(plan_of, files):
     plan = plan_of("fig2", "smoke")
     for task in plan.tasks:

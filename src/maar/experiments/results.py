@@ -127,6 +127,7 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         "system": row.label,
         "method": row.method,
         "flags": dict(row.flags),
+        "network": point.runs[0].config.network,
         "x": point.x,
         "metrics": measured,
         "published": known,

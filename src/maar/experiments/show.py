@@ -52,6 +52,11 @@ def shown(result: Object) -> Shown:
         if metric in compared:
             head += ["published", "diff"]
     head.append("images")
+    # Where a setting has several, ours differ in more than the method.
+    has_networks = len({(row["setting"], row["network"]) for row in rows}) > len(
+        {row["setting"] for row in rows}
+    )
+    head += ["network"] if has_networks else []
     cells = []
     for row in rows:
         line = [row["setting"], row["system"]]
@@ -67,6 +72,7 @@ def shown(result: Object) -> Shown:
                 difference = row["difference"].get(metric)
                 line.append("" if difference is None else f"{100 * difference:+.2f}")
         line.append(_images(row))
+        line += [row["network"]] if has_networks else []
         cells.append(line)
     return Shown(head, cells, notes)
 
