@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from maar.bounds import composed
+from maar.bounds import two_convolutions
 from maar.bounds.bound import Corners, intersect
 from maar.bounds.cauchy import Cauchy
 from maar.bounds.interval import Interval
@@ -100,9 +100,9 @@ def test_the_gradient_with_a_frozen_prefix_is_that_without(example, few, monkeyp
     if not last:
         return  # (a pooling layer has nothing to train)
     expected = torch.autograd.grad(stability(EXACT(net, box)), last)
-    monkeypatch.setattr(composed, "FEW", few)
-    monkeypatch.setattr(composed, "ROWS", 7)
-    monkeypatch.setattr(composed, "NEURONS", 5)
+    monkeypatch.setattr(two_convolutions, "FEW", few)
+    monkeypatch.setattr(two_convolutions, "ROWS", 7)
+    monkeypatch.setattr(two_convolutions, "NEURONS", 5)
     net.requires_grad_(False)
     for weight in last:
         weight.requires_grad_()
@@ -118,7 +118,7 @@ def test_all_gradients(example, close_to_differences):
 @pytest.mark.parametrize("few", [0.0, 2.0], ids=["by block", "by neuron"])
 def test_skipping_stable_neurons_changes_no_unstable_one(example, few, monkeypatch):
     net, box = example
-    monkeypatch.setattr(composed, "FEW", few)
+    monkeypatch.setattr(two_convolutions, "FEW", few)
     skip = Cauchy(projections=10**9, skip_stable=True)
     last = trained_part(net)
     net.requires_grad_(False)

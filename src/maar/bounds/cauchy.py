@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from maar.bounds.affine import conv_of, per_channel, scale_of
 from maar.bounds.bound import Bound, Enclosure, Pair, Problem
-from maar.bounds.composed import Matrix, Path
+from maar.bounds.composed import Matrix, Path, Rival
 from maar.bounds.graph import Add
 from maar.bounds.interval import Boxes
 from maar.bounds.projections import Map, Trail, fresh, medians
@@ -36,6 +36,7 @@ class Cauchy(Bound):
     truth); else one median over all of them, which needs the projections of their sum alone.
     `generator`: where the randomness comes from.
     `two_matrices`: compute norms after two matrices where that is cheaper; else estimate them.
+    `sampled`: a sample of a norm's terms will do where it has the spread of the projections.
     `skip_stable`: a neuron that interval bounds prove stable keeps these, which is all that a
     ReLU or a loss on stability asks of it, costs next to nothing and has no gradient.
     """
@@ -47,6 +48,7 @@ class Cauchy(Bound):
     generator: torch.Generator | None = None
     skip_stable: bool = False
     two_matrices: bool = True
+    sampled: bool = False
 
     def enclose(self, problem: Problem) -> Enclosure:
         """Differentiable in the weights and the box."""
@@ -102,8 +104,11 @@ class Cauchy(Bound):
         if interval is not None:
             where = (interval[0] < 0) & (interval[1] > 0)
         norms, rest = [], []
-        for key, group in value.groups.items():
-            exact = group.norms(where)
+        groups = value.groups
+        # One median for all: a group that has to be projected takes the others along for nothing.
+        together = not self.per_group and any(group.has_no_norms for group in groups.values())
+        for key, group in groups.items():
+            exact = group.exact if together else group.norms(where)
             if exact is None:
                 rest.append(frozenset({key}))
             else:
@@ -126,7 +131,7 @@ class Cauchy(Bound):
 
     def _fresh(self, key: int, radius: Tensor, whole: bool) -> tuple[Group, Trail]:
         """A new group: one error term per neuron, which knows its norm."""
-        rival = self.projections if self.two_matrices else 0
+        rival = Rival(self.projections if self.two_matrices else 0, self.sampled, self.generator)
         trail = fresh(key, radius, self.projections, whole, self.generator)
         return Group(radius, rival, diagonal=True), trail
 
@@ -136,19 +141,24 @@ class Group:
     """What is known of the L1 norms of one group of error terms.
 
     `diagonal`: each neuron has one term of its own, so the norms survive one matrix as |W| mu;
-    after that `path` says how the terms came here. `rival`: how many projections a computed
-    norm must cost less than.
+    after that `path` says how the terms came here. `rival`: what a computed norm must cost less
+    than.
     """
 
     exact: Tensor | None
-    rival: int
+    rival: Rival
     diagonal: bool = False
     path: Path | None = None
 
+    @property
+    def has_no_norms(self) -> bool:
+        """Whether they can only be estimated by projections."""
+        return self.exact is None and (self.path is None or self.path.second is None)
+
     def norms(self, where: Tensor | None) -> Tensor | None:
         """The L1 norms if they are known, or can be; `where` says at which neurons they matter."""
-        if self.exact is None and self.path and self.path.pays(self.rival, where):
-            return self.path.norms(where)
+        if self.exact is None and self.path:
+            return self.path.norms(self.rival, where)
         return self.exact
 
 

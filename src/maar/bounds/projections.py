@@ -8,9 +8,11 @@ walk: the groups are added where they are made, not where they end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -136,13 +138,35 @@ def medians(trail: Trail, keys: Keys, where: Tensor | None) -> Tensor:
         samples = trail.part(keys, part)
         shape = samples.shape[1:]
         made.append(_sizes(samples, index))
-    return _spread(torch.cat(made, 1).median(1).values, index, shape)
+    return _spread(_median(torch.cat(made, 1)), index, shape)
 
 
 def _sizes(samples: Tensor, index: Tensor | None) -> Tensor:
     """|A R| of the neurons of `index`, [neurons, k]: searching is fast only side by side."""
     flat = samples.flatten(1).T
     return (flat if index is None else flat[index]).abs()
+
+
+def _median(sizes: Tensor) -> Tensor:
+    """The lower median of each row.
+
+    By sorting: numpy has a row of 50 sorted (by vector instructions, where it has been built for
+    them) in a fifth of the time that torch's median takes.
+    """
+    if sizes.device.type != "cpu" or sizes.requires_grad:
+        return sizes.median(1).values
+    rows = sizes.numpy().copy()
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda some: some.sort(axis=1), np.array_split(rows, threads)))
+    return torch.from_numpy(rows[:, (rows.shape[1] - 1) // 2].copy())
+
+
+def _first(true: Tensor) -> Tensor:
+    """Where in each row the first True stands."""
+    if true.device.type != "cpu":
+        return true.to(torch.uint8).argmax(1)
+    return torch.from_numpy(true.numpy().argmax(1))
 
 
 def _spread(found: Tensor, index: Tensor | None, shape: torch.Size) -> Tensor:
@@ -166,7 +190,9 @@ class _LastMatrix(torch.autograd.Function):
             flat = samples.flatten(1).T
             made.append(flat if index is None else flat[index])
         signed = torch.cat(made, 1)
-        size, which = signed.abs().median(1)
+        sizes = signed.abs()
+        size = _median(sizes)
+        which = _first(sizes == size.unsqueeze(1))
         sign = signed.gather(1, which.unsqueeze(1)).squeeze(1).sgn_()
         ctx.matrix, ctx.given, ctx.shape, ctx.index = matrix, given, shape, index
         ctx.save_for_backward(W, which.to(torch.int32), sign)

@@ -195,7 +195,11 @@ class Layerwise(Method):
         """
         stage, relus = _stage_of(batch), relu_indices(batch.net)
         cauchy = Cauchy(
-            self.projections, generator=batch.generator, skip_stable=True, per_group=False
+            self.projections,
+            generator=batch.generator,
+            skip_stable=True,
+            per_group=False,
+            sampled=True,
         )
         next_pair = None
         if following and batch.at.get("stability", 0.0) and not stage.is_last:
