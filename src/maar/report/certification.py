@@ -30,7 +30,7 @@ def shares(stores: Sequence[tuple[Run, Store]]) -> list[float]:
 
 
 def cr_over_eps(found: Collected) -> list[Figure]:
-    """Bars of CR at each eps, a colour for each system; one figure for each data set."""
+    """Bars of CR at each eps, a colour for each system; one figure for a data set with several."""
     figures = []
     every = systems(found.runs)
     datasets = list(dict.fromkeys(system.first.data for system in every))
@@ -46,8 +46,8 @@ def cr_over_eps(found: Collected) -> list[Figure]:
             {eps for of_system in points.values() for eps in of_system if eps is not None}
         )
         series = [_bars(name, radii, of_system) for name, of_system in points.items() if of_system]
-        if not series:
-            continue
+        if not series or len(radii) < 2:
+            continue  # of one radius the table says all
         figures.append(
             Figure(
                 "cr-over-eps" if len(datasets) == 1 else f"cr-over-eps-{datasets.index(data) + 1}",

@@ -308,7 +308,7 @@ def _checked(
     """A certification's summary, counted again: a number that is printed has been looked up."""
     about = {
         "eps": number(table(manifest, "subject"), "eps") or 0.0,
-        "of": count(manifest, "images") or count(summary, "of"),
+        "of": count(manifest, "images") or count(summary, "of") or None,
     }
     if not summary:
         return {**_count(lines.values()), **about, "complete": False}

@@ -6,6 +6,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Callable
+from itertools import zip_longest
 
 import numpy as np
 
@@ -76,8 +77,11 @@ def _choose(
         lines = sorted(filter(is_wanted, store.lines.values()), key=order)
         if lines:
             wanted.append((run, store, lines))
-    each = min(OF_ONE, max(1, SHOWN // len(wanted))) if wanted else 0
-    return [(run, store, line) for run, store, lines in wanted[:SHOWN] for line in lines[:each]]
+    # The first of every run, then the second: whoever looks at a few has seen all runs.
+    turns = zip_longest(
+        *([(run, store, x) for x in lines[:OF_ONE]] for run, store, lines in wanted)
+    )
+    return [one for turn in turns for one in turn if one is not None][:SHOWN]
 
 
 def _counterexample(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, Literal
 
 from maar.report.collect import Collected, Run
@@ -23,7 +24,7 @@ from maar.report.systems import (
 Tone = Literal["", "good", "bad", "muted", "strong"]
 TONES: dict[str, Tone] = {"finished": "good", "damaged": "bad", "running": "strong"}
 # What every row has a column for already, or what says nothing about the result.
-SHOWN_ELSEWHERE = ("name", "data", "network", "eps", "method.name", "method.base.name")
+SHOWN_ELSEWHERE = ("name", "data", "network", "eps", "seed", "method.name", "method.base.name")
 
 
 def runs_table(found: Collected) -> Table | None:
@@ -32,10 +33,14 @@ def runs_table(found: Collected) -> Table | None:
     if not runs:
         return None
     differing = [key for key in differing_keys(runs) if key not in SHOWN_ELSEWHERE]
+    # What the method does tells more than how long, and that more than on what machine.
+    differing.sort(key=lambda key: (not key.startswith("method"), not key.startswith("train")))
+    usual = {key: _usual(runs, key) for key in differing}
     columns = (
         Column("run"),
         Column("state", filterable=True),
         Column("method", filterable=True),
+        Column("differs in", help="Settings that are not those of most runs"),
         Column("network", filterable=True),
         Column("data", filterable=True),
         Column("eps", numeric=True, filterable=True),
@@ -46,18 +51,25 @@ def runs_table(found: Collected) -> Table | None:
         Column("VE", numeric=True, help="Verified error of the last epoch, in %"),
         Column("CR", numeric=True, help=CR),
         Column("training", numeric=True),
-        Column("differs in", help="Settings in which not all runs agree"),
         Column("hash", help="The first digits of the hash of the configuration"),
     )
-    rows = tuple(_row(run, differing) for run in runs)
+    rows = tuple(_row(run, usual) for run in runs)
     caption = "Numbers in %. Runs that are not finished are listed with what they have."
     return Table("runs", "Runs", columns, rows, caption, is_long=True)
 
 
-def _row(run: Run, differing: list[str]) -> tuple[Cell, ...]:
+def _usual(runs: list[Run], key: str) -> str | None:
+    """The value that more than half of the runs have; None if there is no such."""
+    values = Counter(value_text(flat(run.config).get(key)) for run in runs if run.config)
+    value, number_ = values.most_common(1)[0]
+    return value if 2 * number_ > values.total() else None
+
+
+def _row(run: Run, usual: dict[str, str | None]) -> tuple[Cell, ...]:
     last = run.metrics[-1] if run.metrics else {}
     settings = flat(run.config)
-    chips = tuple(f"{key} = {value_text(settings[key])}" for key in differing if key in settings)
+    unusual = [key for key in usual if key in settings and value_text(settings[key]) != usual[key]]
+    chips = tuple(f"{key} = {value_text(settings[key])}" for key in unusual)
     store = best(run, run.eps)
     certified = None if store is None else number(store.summary, "certified")
     cr = Cell()
@@ -67,6 +79,7 @@ def _row(run: Run, differing: list[str]) -> tuple[Cell, ...]:
         plain(run.name),
         Cell(run.state, run.state, tone=TONES.get(run.state, "muted")),
         plain(run.method),
+        Cell(", ".join(chips), ", ".join(chips) or None, chips=chips),
         plain(word(run.config, "network")),
         plain(run.data),
         Cell(eps_text(run.eps), run.eps),
@@ -77,7 +90,6 @@ def _row(run: Run, differing: list[str]) -> tuple[Cell, ...]:
         _share(run, number(table(last, "train"), "verified_error"), "metrics.jsonl"),
         cr,
         seconds_cell(run.seconds),
-        Cell(", ".join(chips), ", ".join(chips) or None, chips=chips),
         plain(run.hash[:8]),
     )
 

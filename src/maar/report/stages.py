@@ -45,8 +45,8 @@ def stage_table(found: Collected) -> Table | None:
     rows = []
     for system in systems(found.runs):
         if stage_count(system) > 1:
-            for stage in range(1, stage_count(system) + 1):
-                rows.append(_row(system, stage))
+            reached = {count(one, "stage") for run in system.runs for one in run.metrics}
+            rows += [_row(system, stage) for stage in sorted(reached) if stage]
     if not rows:
         return None
     columns = (
