@@ -12,7 +12,17 @@ import pytest
 
 from maar.report.model import Cell, Column, Figure, Report, Section, Table
 from maar.report.page import render
-from maar.report.view import brief, choices, data_rows, groups, proofs, shown, supported
+from maar.report.view import (
+    brief,
+    choices,
+    data_rows,
+    groups,
+    minus,
+    proofs,
+    prose,
+    shown,
+    supported,
+)
 
 HOSTILE = "<img src=x onerror=alert(1)></script><!--\u2028\u2029'\"&lt;"
 
@@ -168,3 +178,13 @@ def test_numbers_of_a_figure_by_place(example):
         bars.series[0], x=tuple(range(99)), y=tuple(map(float, range(99))), low=(), high=()
     )
     assert data_rows(dataclasses.replace(bars, series=(long,))) == []
+
+
+def test_the_sign_of_numbers_only():
+    assert minus("-0.5 ± 0.1") == "−0.5 ± 0.1"
+    assert minus("-") == "-"
+    assert minus("a-1") == "a-1"
+
+
+def test_code_in_prose():
+    assert prose("`maar <x>` & `") == "<code>maar &lt;x&gt;</code> &amp; `"

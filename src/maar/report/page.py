@@ -63,6 +63,8 @@ def _environment() -> Environment:
         data_rows=view.data_rows,
         grouped=view.grouped,
         groups=view.groups,
+        minus=view.minus,
+        prose=view.prose,
         shown=view.shown,
         supported=view.supported,
     )

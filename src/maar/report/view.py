@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from markupsafe import Markup, escape
+
 from maar.report.model import Block, Cell, Evidence, Figure, Table
 
+CODE = re.compile(r"`([^`\n]+)`")
+NEGATIVE = re.compile(r"^-(?=[\d.]+)")
 # A table of a figure's data is for reading; what is longer is in its CSV file.
 LONGEST_DATA = 60
 
@@ -125,6 +130,16 @@ def brief(found: list[Proof]) -> str:
     facts = dict(fullest)
     parts = (WORDS.get(name, "{}").format(facts[name]) for name in TELLING if name in facts)
     return " · ".join(parts) or "notes"
+
+
+def prose(text: str) -> Markup:
+    """Text with its `code` set as such."""
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def minus(text: str) -> str:
+    """A number's hyphen as the sign that is as wide as its plus; other text as it is."""
+    return NEGATIVE.sub("\N{MINUS SIGN}", text)
 
 
 def data_rows(figure: Figure) -> list[tuple[float | str, list[float | None]]]:

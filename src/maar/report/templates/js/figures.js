@@ -98,12 +98,16 @@
       gridcolor: theme.colour("hair"),
       linecolor: theme.colour("rule"),
       tickcolor: theme.colour("rule"),
-      // The line below the pointer. Of a negative thickness only its border, 2 px wider, is lost.
-      spikecolor: theme.colour("soft"),
-      spikedash: "solid",
-      spikethickness: -2,
+      showspikes: false,
       ...extra,
     };
+  }
+
+  // Epochs, stages and other small whole numbers: a tick for each, none between.
+  function ticks(figure) {
+    const places = [...new Set(figure.series.flatMap((series) => series.x))];
+    const isFew = places.length <= 10 && places.every(Number.isInteger);
+    return isFew ? { tickvals: places } : {};
   }
 
   function bands(figure) {
@@ -177,7 +181,17 @@
         namelength: 28,
       },
       dragmode: touches ? false : "zoom", // a finger that scrolls must not zoom
-      xaxis: axis(across, { showgrid: isFlat, showline: !isFlat, ticks: isFlat ? "" : "outside" }),
+      xaxis: axis(across, {
+        showgrid: isFlat,
+        showline: !isFlat,
+        ticks: isFlat ? "" : "outside",
+        ...(isLine ? ticks(figure) : {}),
+        // The line below the pointer. Of a negative thickness only its border, 2 px wider, is lost.
+        showspikes: isLine,
+        spikecolor: theme.colour("soft"),
+        spikedash: "solid",
+        spikethickness: -2,
+      }),
       yaxis: axis(
         up,
         isFlat
