@@ -110,14 +110,14 @@ def test_latent_robustness(plan_of, files):
         "eps": 0.1,
         "attack": {"steps": 10, "step_size": 0.01},
         "latent_robustness": {"2": 0.625},
-        "images": 20,
+        "images": 10,
         "of": 1000,
         "seconds": 3.0,
     }
-    path = task.run.folder / "evaluate-stage-1-last-first-20.json"
+    path = task.run.folder / "evaluate-stage-1-last-first-10.json"
     path.write_text(json.dumps(record))
     assert state_of(task).result["latent_robustness"] == 0.625
-    for other in ({"images": 10}, {"attack": {"steps": 150}}, {"weights": "model"}):
+    for other in ({"images": 9}, {"attack": {"steps": 150}}, {"weights": "model"}):
         path.write_text(json.dumps({**record, **other}))
         assert state_of(task).word == "to do"
 

@@ -22,7 +22,7 @@ METRICS = {
 }
 X = {"lam": "lam", "eps": "eps", "stages": "stage"}
 LEGEND = {
-    "ACC": "accuracy on all test images (of an earlier stage: on the certified ones)",
+    "ACC": "accuracy on all test images",
     "CR": "certified robustness, correct and proved",
     "CR at most": "what no attack has broken",
     "LR": "latent robustness: correct and not broken behind a ReLU; proves nothing",
@@ -68,7 +68,7 @@ def shown(result: Object) -> Shown:
             line.append(spread(row["metrics"].get(metric)))
             if metric in compared:
                 value = row["published"].get(metric)
-                line.append("" if value is None else f"{100 * value:.4g} {mark}")
+                line.append("" if value is None else f"{percent(value)} {mark}")
                 difference = row["difference"].get(metric)
                 line.append("" if difference is None else f"{100 * difference:+.2f}")
         line.append(_images(row))
@@ -83,6 +83,12 @@ def spread(metric: Object | None) -> str:
         return ""
     deviation = "" if metric["std"] is None else f" ± {100 * metric['std']:.2f}"
     return f"{100 * metric['mean']:.2f}{deviation}"
+
+
+def percent(share: float) -> str:
+    """A published number with the digits it was published with: one, or two."""
+    one = f"{100 * share:.1f}"
+    return one if abs(float(one) - 100 * share) < 1e-6 else f"{100 * share:.2f}"
 
 
 def _seeds(row: Object) -> str:
@@ -122,7 +128,7 @@ def _source(entry: Object) -> str:
 
 
 def _numbers(published: Object) -> str:
-    return ", ".join(f"{METRICS[name]} {100 * value:.4g}" for name, value in published.items())
+    return ", ".join(f"{METRICS[name]} {percent(value)}" for name, value in published.items())
 
 
 def facts(result: Object) -> list[tuple[str, str]]:
@@ -151,6 +157,8 @@ def markdown(result: Object) -> str:
         parts.append(f"> **Not the paper's protocol:** {result['banner']}.")
     parts.append(_markdown_table(table.head, table.rows))
     legend = [f"{name}: {text}." for name, text in LEGEND.items() if f"{name} %" in table.head]
+    if result["kind"] == "stages":
+        legend.append("ACC of a stage before the last is on the certified images.")
     if legend:
         parts.append(" ".join(legend))
     if table.notes:
@@ -175,7 +183,7 @@ def _beside(result: Object) -> list[list[str]]:
         [
             entry["setting"],
             entry["system"],
-            *(f"{100 * entry['published'][name]:.4g}" for name in ("accuracy", "certified")),
+            *(percent(entry["published"][name]) for name in ("accuracy", "certified")),
             f"{entry['published_network']}; {entry['published_verifier']}",
         ]
         for entry in result["beside"]
@@ -196,7 +204,8 @@ def terminal(result: Object) -> Group:
     found = shown(result)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for number, name in enumerate(found.head):
-        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=number == 1)
+        fixed = number == 1 or name == "images"
+        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=fixed)
     before = ""
     for row in found.rows:
         first = "" if row[0] == before else row[0]  # said once
