@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("maar.cli.export", "write a network as ONNX, and images as VNNLIB properties"),
     "report": ("maar.cli.report", "show runs and certifications as a page, tables and figures"),
     "reproduce": ("maar.cli.reproduce", "run a table or figure of the paper, and compare"),
+    "compare": ("maar.cli.compare", "tell which images one run certifies and another does not"),
     "runs": ("maar.cli.runs", "list the runs below a folder"),
     "data": ("maar.cli.data", "list, fetch, verify and describe data sets"),
     "networks": ("maar.cli.networks", "list the networks with their layers, parameters and ReLUs"),

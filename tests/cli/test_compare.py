@@ -1,0 +1,74 @@
+"""What `maar compare` prints."""
+
+import json
+
+import pytest
+
+from maar.cli.main import main
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Two runs with 400 images: A certifies 30 that B does not, and B 10 that A does not."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    for name, words in (
+        ("a", ["verified"] * 360 + ["falsified"] * 10 + ["unknown"] * 5 + ["misclassified"] * 25),
+        ("b", ["falsified"] * 30 + ["verified"] * 340 + ["unknown"] * 5 + ["misclassified"] * 25),
+    ):
+        folder = tmp_path / name / "certify" / "eps-0.1-k"
+        folder.mkdir(parents=True)
+        (tmp_path / name / "config.toml").write_text(f"seed = {int(name == 'b')}\n")
+        subject = {"weights": name, "data": "d", "split": "test", "eps": 0.1}
+        facts = {"network": name, "data": "mnist", "verifiers": ["crown"]}
+        (folder / "manifest.json").write_text(json.dumps({"subject": subject, **facts}))
+        lines = [json.dumps({"index": i, "verdict": word}) for i, word in enumerate(words)]
+        (folder / "verdicts.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_the_terminal(runs, capsys):
+    assert main(["compare", "a", "b", "--list", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "mnist test, eps 0.1: 400 images" in said
+    assert "certified, in %             90.00  85.00  +5.00  95 %: +1.85 to +8.10" in said
+    assert "certified by this one only     30     10    +20  both 330, neither 30" in said
+    assert "p = 0.0022 exact" in said
+    assert "A certifies more, by more than chance" in said
+    assert "differ by +3.75 to +6.25 points: A is more robust in any case" in " ".join(said.split())
+    assert "Only A certifies (of B: 30 falsified): 0, 1, 2, ... (27 more)" in said
+    assert "seed" in said
+
+
+def test_json_has_every_image(runs, capsys):
+    assert main(["compare", "a", "b", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["a"], found["b"], found["settings"]) == ("a", "b", {"seed": ["0", "1"]})
+    [pair] = found["comparisons"]
+    assert pair["only_a"] == list(range(30))
+    assert len(pair["only_b"]) == 10
+    assert pair["certified_test"]["difference"] == pytest.approx(0.05)
+
+
+def test_markdown(runs, capsys):
+    assert main(["compare", "a", "b/certify/eps-0.1-k", "--markdown"]) == 0
+    said = capsys.readouterr().out
+    assert "| certified, in % | 90.00 | 85.00 | +5.00 |" in said
+    assert "- McNemar: p = 0.0022 exact" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a"], "takes two runs, not 1"),
+        (["a", "b", "a"], "takes two runs, not 3"),
+        (["a", "c"], "no such folder: c"),
+        (["zoo:x", "a"], "make it: maar certify zoo:x"),
+        (["a", "b", "--json", "--markdown"], "exclude each other"),
+        (["a", "b", "--list", "-1"], "--list -1"),
+    ],
+)
+def test_mistakes(runs, capsys, words, message):
+    assert main(["compare", *words]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
