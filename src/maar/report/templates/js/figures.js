@@ -6,7 +6,7 @@
   const FONT = getComputedStyle(document.body).fontFamily;
   const touches = matchMedia("(hover: none)").matches;
   const PRINTED = 640;
-  const drawn = []; // a function for each figure that draws it again
+  const drawn = []; // for each figure the function that draws it, again and again
 
   // Plotly reads a little HTML and TeX in its texts, and the names in ours come from anyone.
   const plain = (text) => String(text).replace(/[&<>$]/g, (sign) => `&#${sign.charCodeAt(0)};`);
@@ -222,9 +222,14 @@
         draw();
       });
     }
-    draw();
     drawn.push(draw);
   }
 
+  // One after another, so that the page can be read and scrolled meanwhile.
+  (function step(i) {
+    if (i === drawn.length) return;
+    drawn[i]();
+    setTimeout(step, 0, i + 1);
+  })(0);
   theme.onChange(() => drawn.forEach((draw) => draw()));
 })();
