@@ -16,7 +16,6 @@ ten, not of 1.1.
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +24,20 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import alone, save
+from benchmarks.stepping import median, step_times
 from maar.attacks.pgd import PGD
 from maar.config import TrainConfig
 from maar.data import load
 from maar.eps import Eps
-from maar.methods.base import Batch, Method, Stage
+from maar.methods.base import Method
 from maar.methods.colt import COLT
 from maar.methods.maar import MAAR
 from maar.methods.mat import MAT
 from maar.networks import make
-from maar.train.optim import make_optimizer
 from maar.train.run import load_network
 
 BATCH = 100
+HALF = 1.0  # of two mix epochs
 # setting: network, shape, eps, and COLT's seconds per step in each stage, and peak GB
 SETTINGS: dict[str, tuple[str, tuple[int, int, int], str, list[float], float]] = {
     "mnist 0.1": ("convmed_2_2_100", (1, 28, 28), "0.1", [0.9, 3.1, 3.2], 1.3),
@@ -76,48 +76,11 @@ def seconds_per_step(
     else:
         net = make(network, shape, 10, [0.45] * shape[0], [0.25] * shape[0], seed=0)
         x = torch.rand(BATCH, *shape, generator=chance)
-    net.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    x = x.contiguous(memory_format=torch.channels_last)
     y = torch.randint(10, (BATCH,), generator=chance)
     trained = method_named(method, steps, share)
     at = trained.stages(net, Eps(eps), TrainConfig(epochs=4))[stage]
-    for index, layer in enumerate(net):
-        layer.requires_grad_(index >= at.frozen)
-    weights = [p for p in net.parameters() if p.requires_grad]
-    optimizer = make_optimizer(TrainConfig(lr=1e-4), weights)
-    times, memo = [], {}
-    for step in range(repeats + 2):
-        start = time.perf_counter()
-        total = _loss(trained, at, net, x, y, step, memo)
-        optimizer.zero_grad()
-        total.backward()
-        optimizer.step()
-        times.append(time.perf_counter() - start)
-    return {"seconds": sorted(times[2:])[len(times[2:]) // 2], "fastest": min(times[2:])}
-
-
-def _loss(
-    method: Method,
-    stage: Stage,
-    net: torch.nn.Sequential,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    step: int,
-    memo: dict[str, Any],
-) -> torch.Tensor:
-    half = 1.0  # of two mix epochs
-    batch = Batch(
-        net=net,
-        x=x,
-        y=y,
-        eps=stage.eps(half),
-        stage=stage,
-        generator=torch.Generator().manual_seed(step),
-        at={name: schedule(half) for name, schedule in stage.schedules.items()},
-        index=torch.arange(len(x)),
-        memo=memo,
-    )
-    return torch.stack(list(method.loss(batch).values())).sum()
+    times = step_times(trained, at, net, x, y, epoch=HALF, repeats=repeats)
+    return {"seconds": median(times), "fastest": min(times)}
 
 
 def main() -> None:

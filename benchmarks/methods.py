@@ -1,0 +1,107 @@
+"""Steps per second and peak memory of every training method, with the settings of its recipe.
+
+    python -m benchmarks.methods [--setting mnist-0.1] [--profile cpu] [--threads 2] [--repeats 15]
+
+One step is everything that the trainer does for a batch: attack, bounds, loss, gradients and the
+optimiser. Each stage, and of a method whose eps grows both the time before and after that, runs in
+a process of its own, whose peak memory is shown. Weights are fresh and initialised as the method
+asks. A recipe that is not there is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.measure import alone, save
+from benchmarks.stepping import median, step_times
+from maar.config import load, recipes
+from maar.methods import METHODS
+from maar.networks import make
+
+
+def points(recipe: str) -> list[tuple[int, str, float]]:
+    """The stages, and the epochs in them, that differ in what a step costs."""
+    config = load(recipe)
+    net = fresh(recipe)
+    found: list[tuple[int, str, float]] = []
+    for index, stage in enumerate(config.method.stages(net, config.eps, config.train)):
+        end = float(stage.epochs)
+        early = next((t / 10 for t in range(1, stage.epochs * 10) if stage.eps(t / 10) > 0), 0.0)
+        if stage.eps(early) < stage.eps(end):
+            found += [(index, "eps grows", early), (index, "eps full", end)]
+        else:
+            found.append((index, stage.name, end / 2))
+    return found
+
+
+def fresh(recipe: str) -> torch.nn.Sequential:
+    """Its network, initialised as its method asks."""
+    config = load(recipe)
+    shape = (1, 28, 28) if "mnist" in config.data else (3, 32, 32)
+    net = make(config.network, shape, 10, [0.45] * shape[0], [0.25] * shape[0], seed=0)
+    config.method.initialise(net, torch.Generator().manual_seed(0))
+    return net
+
+
+def measured(recipe: str, stage: int, epoch: float, repeats: int) -> dict[str, Any]:
+    """The median of some steps."""
+    config = load(recipe)
+    net = fresh(recipe)
+    chance = torch.Generator().manual_seed(0)
+    shape = (1, 28, 28) if "mnist" in config.data else (3, 32, 32)
+    x = torch.rand(config.train.batch, *shape, generator=chance)
+    y = torch.randint(10, (config.train.batch,), generator=chance)
+    at = config.method.stages(net, config.eps, config.train)[stage]
+    times = step_times(config.method, at, net, x, y, epoch=epoch, repeats=repeats)
+    return {"seconds": median(times), "fastest": min(times), "batch": config.train.batch}
+
+
+def main() -> None:
+    """Measure every recipe of the setting, print the table, write the file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.methods",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--setting", default="mnist-0.1")
+    parser.add_argument("--profile", default="cpu")
+    parser.add_argument("--method", action="append", choices=list(METHODS))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    there = set(recipes())
+    console = Console()
+    table = Table("method", "at", "batch", "steps/s", "images/s", "x matmul", "peak MB")
+    rows: list[dict[str, Any]] = []
+    for method in args.method or METHODS:
+        recipe = f"{args.setting}-{method}-{args.profile}"
+        if recipe not in there:
+            continue
+        for stage, name, epoch in points(recipe):
+            found = alone(measured, recipe, stage, epoch, args.repeats, threads=args.threads)
+            rows.append({"method": method, "recipe": recipe, "at": name, **found})
+            per_second = 1 / found["seconds"]
+            cells = [f"{per_second:.1f}", f"{per_second * found['batch']:.0f}"]
+            cells += [f"{found['seconds'] * 1e3 / found['matmul_ms']:.1f}"]
+            cells += [f"{found['peak_mb']:.0f}"]
+            table.add_row(method, name, str(found["batch"]), *cells)
+            console.print(f"{method} {name}: {per_second:.1f} steps/s")
+    console.print(table)
+    out = args.out or Path(f"results/benchmarks/methods-{args.setting}.json")
+    save(
+        out,
+        {"setting": args.setting, "profile": args.profile, "repeats": args.repeats},
+        rows,
+        args.threads,
+    )
+
+
+if __name__ == "__main__":
+    main()
