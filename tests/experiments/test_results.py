@@ -1,11 +1,14 @@
 """Our numbers beside the published ones."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
+from rich.table import Table
 
 from maar.experiments.results import result
-from maar.experiments.show import facts, markdown, shown
+from maar.experiments.show import facts, markdown, shown, terminal
 
 VERDICTS = ["verified"] * 4 + ["misclassified"]
 MNIST = {"settings": ("mnist-0.1",)}
@@ -125,6 +128,19 @@ def test_rows_of_several_networks_say_so(found):
     table = shown(found)
     assert [row[-1] for row in table.rows] == ["convmed_2_2_100", "cnn7"]
     assert table.head[-1] == "network"
+
+
+@pytest.mark.parametrize(("width", "columns"), [(200, 10), (100, 9), (80, 7)])
+def test_a_narrow_terminal_gets_fewer_columns(found, width, columns):
+    console = Console(width=width, file=io.StringIO())
+    page = terminal(found, width)
+    (table,) = [part for part in page.renderables if isinstance(part, Table)]
+    assert len(table.columns) == columns
+    console.print(table)
+    lines = console.file.getvalue().splitlines()
+    assert lines[1].strip() == "MNIST, eps 0.1"
+    assert lines[2].startswith("MAAR")
+    assert "…" not in "".join(lines)
 
 
 def test_curves_come_with_the_last_epochs_numbers(plan_of, files):

@@ -262,7 +262,7 @@ def _conclude(
         return
     console = Console()
     page = markdown(found)
-    console.print("", terminal(found)) if console.is_terminal else print(page)
+    console.print("", terminal(found, console.width)) if console.is_terminal else print(page)
     path = out / f"{plan.stem}.json"
     write_text(path, json.dumps(found, indent=1) + "\n")
     write_text(path.with_suffix(".md"), page)

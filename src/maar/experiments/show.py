@@ -21,6 +21,10 @@ METRICS = {
     "verified_error": "VE",
 }
 X = {"lam": "lam", "eps": "eps", "stages": "stage"}
+# In a terminal: columns that a narrow one does without, in this order, and shorter heads.
+DISPENSABLE = ("network", "images", "CR at most %", "seeds")
+SHORT = {"published": "publ.", "CR at most %": "at most %"}
+GAP = 2
 LEGEND = {
     "ACC": "accuracy on all test images",
     "CR": "certified robustness, correct and proved",
@@ -199,18 +203,24 @@ def _escaped(cell: str) -> str:
     return cell.replace("|", "\\|")
 
 
-def terminal(result: Object) -> Group:
-    """The table for people at a terminal, the banner above it."""
+def terminal(result: Object, width: int) -> Group:
+    """The table for people at a terminal, the banner above it; a narrow one gets fewer columns."""
     found = shown(result)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for number, name in enumerate(found.head):
-        fixed = number == 1 or name == "images"
-        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=fixed)
+    titles = {row["setting"]: row["setting_title"] for row in result["rows"]}
+    kept, gap = _fitting(found, width, max(map(len, titles.values())))
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    for number in kept:
+        table.add_column(
+            SHORT.get(found.head[number], found.head[number]),
+            justify="left" if number == 1 else "right",
+            no_wrap=True,
+        )
     before = ""
     for row in found.rows:
-        first = "" if row[0] == before else row[0]  # said once
-        before = row[0]
-        table.add_row(first, *(Text(cell, style=_tone(cell)) for cell in row[1:]))
+        if row[0] != before:
+            table.add_row(Text(titles[row[0]], style="bold"))
+            before = row[0]
+        table.add_row(*(Text(row[number], style=_tone(row[number])) for number in kept))
     parts: list[Any] = [Text(f"{result['title']} ({result['of']})", style="bold cyan")]
     if result["banner"]:
         parts.append(Text(f"Not the paper's protocol: {result['banner']}", style="yellow"))
@@ -218,6 +228,24 @@ def terminal(result: Object) -> Group:
     parts += [Text(f"[{n}] {note}", style="dim") for n, note in enumerate(found.notes, 1)]
     parts += [Text(f"skipped: {e['row']}: {e['reason']}", style="dim") for e in result["skipped"]]
     return Group(*parts)
+
+
+def _fitting(found: Shown, width: int, title: int) -> tuple[list[int], int]:
+    """The columns that have room, and the gap between them; settings stand above their rows."""
+    kept = list(range(1, len(found.head)))
+    sizes = [
+        max(len(SHORT.get(head, head)), *(len(row[number]) for row in found.rows))
+        for number, head in enumerate(found.head)
+    ]
+    sizes[1] = max(sizes[1], title)
+
+    def is_wide(gap: int) -> bool:
+        return sum(sizes[number] + gap for number in kept) > width
+
+    for name in DISPENSABLE:
+        if is_wide(GAP) and name in found.head:
+            kept.remove(found.head.index(name))
+    return kept, 1 if is_wide(GAP) else GAP
 
 
 def _tone(cell: str) -> str:
