@@ -39,3 +39,15 @@ def test_it_trains_and_has_its_flags(noise, tmp_path):
     (line,) = read_metrics(tmp_path / "run")
     assert set(line["loss"]) == {"total", "noisy", "l1"}
     assert set(line["train"]) == {"noisy_accuracy"}
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_method_has_a_page_with_equation_cost_and_use(name):
+    pages = PAGE.parent
+    text = (pages / "methods" / f"{name}.md").read_text()
+    assert text.startswith(f"# {name}\n")
+    assert re.search(r"^    \S.*=", text, re.M), "an equation"
+    assert "**Cost of a step**: " in text
+    assert "**When to use it**: " in text
+    assert f"[`{name}`](methods/{name}.md)" in (pages / "methods.md").read_text()
+    assert f"methods/{name}.md" in (pages.parent / "mkdocs.yml").read_text()

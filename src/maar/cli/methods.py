@@ -1,43 +1,99 @@
-"""`maar methods`: the training methods, their papers and their knobs."""
+"""`maar methods`: the training methods in one table, or one method with every knob."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-from maar.errors import UsageError
+import tyro
+
+from maar.cli.parse import parse
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Methods:
+    """List the training methods with their papers and knobs, or show one with what each means."""
+
+    name: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[NAME]")]] = None
+    """A method of the list; without it, the list."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    if argv and argv[0] in ("-h", "--help"):
-        print("usage: maar methods\n\nList the training methods with their papers and knobs.")
-        return 0
-    if argv:
-        raise UsageError(f"unexpected argument {argv[0]!r}: `maar methods` takes none")
+    args = parse(Methods, "maar methods", argv)
     from rich.console import Console
+
+    console = Console(highlight=False)
+    if args.name is None:
+        _list(console)
+    else:
+        _one(console, args.name)
+    return 0
+
+
+def _list(console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from maar.methods import METHODS
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("method", "year", "idea and paper", "knobs (flag, default)"):
+    for column in ("method", "year", "idea, paper, and knobs with their defaults"):
         table.add_column(column, no_wrap=column in ("method", "year"))
     for name in METHODS:
         cls = METHODS[name]
-        about = Text.assemble(cls.idea, "\n", (cls.paper, "dim"))
-        table.add_row(Text(name, "cyan"), str(cls.year), about, "\n".join(knobs(cls)) or "none")
+        own = ", ".join(knobs(cls)) or "no knobs"
+        about = Text.assemble(cls.idea, "\n", (cls.paper, "dim"), "\n", (own, "green"))
+        table.add_row(Text(name, "cyan"), str(cls.year), about)
         table.add_row()
-    Console().print(table)
-    return 0
+    console.print(table)
+    console.print("what a knob means: maar methods NAME")
+
+
+def _one(console: Console, name: str) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from maar.config.flags import flags_of
+    from maar.methods import METHODS
+
+    method = METHODS[name]()
+    console.print(Text.assemble((name, "cyan"), f"  {method.idea}"))
+    console.print(Text(f"{method.paper}, {method.year}", "dim"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("flag", "default", "meaning"):
+        table.add_column(column, no_wrap=column != "meaning")
+    for flag in flags_of(method, ("method",)):
+        table.add_row(Text(f"--{flag.name}"), Text(_default(flag.default)), Text(flag.help))
+    if table.row_count:
+        console.print()
+        console.print(table)
 
 
 def knobs(cls: type) -> list[str]:
-    """`--flag default` for every knob of a method."""
-    from maar.config.dump import toml_value
-    from maar.config.flags import flags_of
+    """`name default` for the method's own knobs; of an attack, how many steps of what size."""
+    from maar.attacks.attack import Attack
+    from maar.methods.base import Method
+    from maar.settings import hints
 
-    return [
-        f"--{flag.name} {toml_value(flag.default).strip(chr(34))}"
-        for flag in flags_of(cls(), ("method",))
-    ]
+    method, found = cls(), []
+    for field in hints(cls):
+        value, name = getattr(method, field), field.replace("_", "-")
+        if isinstance(value, Attack):
+            size = getattr(value, "step_size", None)
+            found.append(f"{name} {value.steps} steps" + (f" of {size:g}" if size else ""))
+        else:
+            found.append(f"{name} {value.name if isinstance(value, Method) else _default(value)}")
+    return found
+
+
+def _default(value: object) -> str:
+    from maar.config.dump import toml_value
+
+    if isinstance(value, tuple):
+        return ",".join(map(toml_value, value)) or "none"
+    return toml_value(value).strip('"')
