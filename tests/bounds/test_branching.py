@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from maar.bounds.ascent import Ascent, Rates, _State
 from maar.bounds.bound import Corners, Problem, margins
 from maar.bounds.branching import Branching
 from maar.bounds.graph import compile_network
@@ -118,3 +119,46 @@ def test_one_row_at_a_time():
     reduced, rows = problem(network(0), torch.zeros(2, dtype=torch.float64), 0.5)
     with pytest.raises(ValueError, match="one row"):
         Branching().prove(reduced, rows, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_ascents_gradient_is_that_of_the_bound(seed):
+    """By hand and by autograd, on signs, slopes and prices of all kinds."""
+    net, x = network(seed, (7, 6, 5)), torch.tensor([0.1, 0.4], dtype=torch.float64)
+    reduced, rows = problem(net, x, 0.7)
+    chance = torch.Generator().manual_seed(seed)
+    sizes = [len(layer.index) for layer in reduced.layers]
+    count, columns = 30, sum(sizes)
+    sign = torch.randint(-1, 2, (count, columns), generator=chance).double()
+    sign *= torch.rand(sign.shape, generator=chance) < 0.5
+    slope, price = (torch.rand(sign.shape, generator=chance, dtype=torch.float64) for _ in "ab")
+    row = rows[torch.tensor([0])]
+    ascent = Ascent(reduced, row, torch.float64)
+    low, *gradients = ascent._pass(_State(sign, slope, price))
+    values = [value.requires_grad_() for value in (slope, price)]
+    by_layer = [value.split(sizes, 1) for value in (sign, slope, price)]
+    splits = [Split(*pair) for pair in zip(by_layer[0], by_layer[2], strict=True)]
+    lb, _, _ = reduced.lower_in(rows[torch.zeros(count, dtype=int)], by_layer[1], splits)
+    torch.testing.assert_close(low, lb)
+    for mine, true in zip(gradients, torch.autograd.grad(lb.sum(), values), strict=True):
+        torch.testing.assert_close(mine, true)
+    assert torch.equal(ascent.low(sign, slope.detach(), price.detach()), low)
+
+
+def test_an_ascent_only_ever_gains():
+    net, x = network(1, (7, 6, 5)), torch.tensor([0.1, 0.4], dtype=torch.float64)
+    reduced, rows = problem(net, x, 0.7)
+    row = rows[torch.tensor([1])]
+    row.c = row.c - 100  # far from proved: nobody rests
+    ascent = Ascent(reduced, row, torch.float64)
+    sign = torch.zeros(3, reduced.columns, dtype=torch.float64)
+    sign[1, 0], sign[2, -1] = 1.0, -1.0
+    slope, price = torch.full_like(sign, 0.5), torch.zeros_like(sign)
+    before = ascent.low(sign, slope, price)
+    found = ascent.climb(sign, slope, price, 20, Rates(0.25, 0.15))
+    after = ascent.low(sign, *found)
+    assert bool((after > before).all())
+    for steps in (0, 1):
+        found = ascent.climb(sign, slope, price, steps, Rates(1e9, 1e9))
+        assert bool((ascent.low(sign, *found) >= before).all())
+        assert bool((found[0] >= 0).all() & (found[0] <= 1).all() & (found[1] >= 0).all())

@@ -59,7 +59,7 @@ class AlphaCrown(Bound):
             if self.slopes == "all":
                 raise  # the slopes of every inner bound are only at hand in the reduced network
             return self._plain(problem)
-        better = self.improve(reduced, spec, start[0][0])
+        better, _ = self.improve(reduced, spec, start[0][0])
         return Enclosure(better[None], start[1], reduced.boxes.pre())
 
     def _plain(self, problem: Problem) -> Enclosure:
@@ -89,12 +89,15 @@ class AlphaCrown(Bound):
                 best = self._ascend(lambda: bound(open_, last), last, best, open_)
         return Enclosure(best[None], first.ub, first.pre)
 
-    def improve(self, reduced: Reduced, spec: Affine, start: Tensor) -> Tensor:
-        """Raise the lower bounds `start` of the rows of `spec` until all are > 0 or steps end."""
-        best = start.clone()
+    def improve(self, reduced: Reduced, spec: Affine, start: Tensor) -> tuple[Tensor, Reduced]:
+        """Raise the lower bounds `start` of the rows of `spec` until all are > 0 or steps end.
+
+        Also the network with the tightest bounds of its ReLUs' inputs that came up on the way.
+        """
+        best, tightest = start.clone(), reduced
         open_ = (best <= 0).nonzero().squeeze(1)
         if not len(open_) or not reduced.columns:
-            return best
+            return best, tightest
         rows = spec[open_]
         last = _start(reduced.layers, 1 if self.share == "targets" else len(open_), lower_slope)
         inner: list[list[Tensor]] = []
@@ -104,12 +107,14 @@ class AlphaCrown(Bound):
                 inner.append(_start(reduced.layers[:k], 2 * len(layer.index), _upper_slope))
 
         def bound() -> Tensor:
+            nonlocal tightest
             current = _retightened(reduced, inner) if inner else reduced
+            tightest = _tighter(tightest, current)
             return current.lower(rows, last)
 
         every = [slope for group in [last, *inner] for slope in group if slope.numel()]
         with torch.enable_grad():
-            return self._ascend(bound, every, best, open_)
+            return self._ascend(bound, every, best, open_), tightest
 
     def _ascend(
         self, bound: Callable[[], Tensor], slopes: list[Tensor], best: Tensor, open_: Tensor
@@ -165,6 +170,19 @@ def _retightened(reduced: Reduced, inner: list[list[Tensor]]) -> Reduced:
             ub = -never_below(-ub, -so_far.upper(layer.rows, high))
         layers.append(replace(layer, lb=lb, ub=ub))
     return replace(reduced, layers=layers)
+
+
+@torch.no_grad()
+def _tighter(one: Reduced, other: Reduced) -> Reduced:
+    """A network with the tighter of two bounds of every ReLU's input. Both are sound."""
+    layers = [
+        # (not `maximum`: a NaN must not take the place of what is already proved)
+        replace(a, lb=torch.where(b.lb > a.lb, b.lb, a.lb), ub=torch.where(b.ub < a.ub, b.ub, a.ub))
+        for a, b in zip(one.layers, other.layers, strict=True)
+    ]
+    network = replace(one, layers=layers)
+    network.interval = one.interval
+    return network
 
 
 def never_below(old: Tensor, new: Tensor) -> Tensor:

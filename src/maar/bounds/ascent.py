@@ -98,6 +98,12 @@ class Ascent:
             best_slope[places], best_price[places] = state.slope[better], state.price[better]
         return best_slope, best_price
 
+    def low(self, sign: Tensor, slope: Tensor, price: Tensor) -> Tensor:
+        """The bounds of branches as they are, up to rounding, [B]."""
+        dtype = self.X.dtype
+        state = _State(sign.to(dtype), slope.to(dtype), price.to(dtype))
+        return self._pass(state, gradient=False)[0]
+
     def _pass(self, state: _State, gradient: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """The bounds, and their gradient in slopes and prices."""
         sign = state.sign

@@ -12,7 +12,7 @@ from torch import Tensor
 from maar.bounds.alpha_crown import AlphaCrown
 from maar.bounds.bound import Pair
 from maar.bounds.reduced import TooLarge
-from maar.certify.crown import Found, crown, reduced
+from maar.certify.crown import Found, Reduction, crown, reduced, remember
 from maar.certify.query import Query
 from maar.certify.verdict import Verdict
 
@@ -46,7 +46,10 @@ class AlphaCrownVerifier:
                 found = reduced(query, PRECISION, found)
                 bound = timed
         if found.reduction is not None:
-            return bound.improve(found.reduction.network, found.reduction.rows, found.lb)
+            rows = found.reduction.rows
+            lb, network = bound.improve(found.reduction.network, rows, found.lb)
+            remember(query, replace(found, reduction=Reduction(network, rows)))
+            return lb
         graph = query.network.graph(PRECISION)
         return bound(graph, query.ball(PRECISION), query.margins(PRECISION), found.pre).lb[0]
 
