@@ -130,7 +130,7 @@ def test_rows_of_several_networks_say_so(found):
     assert table.head[-1] == "network"
 
 
-@pytest.mark.parametrize(("width", "columns"), [(200, 10), (100, 9), (80, 7)])
+@pytest.mark.parametrize(("width", "columns"), [(200, 10), (105, 9), (80, 7)])
 def test_a_narrow_terminal_gets_fewer_columns(found, width, columns):
     console = Console(width=width, file=io.StringIO())
     page = terminal(found, width)
