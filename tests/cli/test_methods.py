@@ -41,5 +41,5 @@ def test_one_method_with_the_meaning_of_every_knob(name, capsys, monkeypatch):
 
 
 def test_mistakes(capsys):
-    assert main(["methods", "mar"]) == 2
-    assert "did you mean 'maar'" in capsys.readouterr().err
+    assert main(["methods", "sabrr"]) == 2
+    assert "did you mean 'sabr'" in capsys.readouterr().err

@@ -112,6 +112,14 @@ def test_alpha_0_is_adversarial_training(method):
     torch.testing.assert_close(one, gradients(PGDTraining(attack=ATTACK)))
 
 
+@pytest.mark.parametrize("method", EXPRESSIVE)
+def test_the_attack_may_go_further_than_the_bounds(method):
+    one = gradients(method(alpha=0.0, attack=ATTACK, attack_factor=2.1))
+    torch.testing.assert_close(one, gradients(PGDTraining(attack=ATTACK), make_batch(eps=0.105)))
+    bounds_alone = gradients(method(alpha=1.0, attack=ATTACK, attack_factor=2.1))
+    torch.testing.assert_close(bounds_alone, gradients(IBP()))
+
+
 @pytest.mark.parametrize("fusion", [False, True])
 def test_crown_ibp_without_crown_is_ibp(fusion):
     method = CrownIBP(fusion=fusion)
