@@ -28,7 +28,11 @@ class CompareCommand:
     what the configurations differ.
     """
 
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN RUN")]
+    runs: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN RUN", help_behavior_hint=""),
+    ]
     """Two of: the folder of a run, of one certification, certs/NAME, or zoo:NAME."""
     weights: Annotated[str, tyro.conf.arg(metavar="NAME")] = "model"
     """Which weights of the runs: model, or a stage's such as stage-1-last."""
