@@ -1,11 +1,12 @@
 """The folder of a report: whole, linked, brought up to date, and nobody else's."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from maar.errors import RunError, UsageError
-from maar.report import write
+from maar.report import static, write
 from maar.report.write import save, write_report
 
 
@@ -34,6 +35,25 @@ def test_a_report_is_replaced(tmp_path, make_run):
     assert not (out / "tables" / "config-differences.md").exists()
     assert (out / "mine.txt").exists()
     assert "Second" in page.read_text()
+
+
+def test_only_figures_that_changed_are_drawn_again(tmp_path, example, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        static, "draw", lambda figure: drawn.append(figure.id) or {"svg": b"s", "pdf": b"p"}
+    )
+    ids = [figure.id for figure in example.figures()]
+    save(example, tmp_path)
+    assert drawn == ids
+    save(example, tmp_path)
+    assert drawn == ids
+    assert (tmp_path / "figures" / f"{ids[0]}.svg").read_bytes() == b"s"
+    (tmp_path / "figures" / f"{ids[1]}.pdf").unlink()
+    save(example, tmp_path)
+    assert drawn == [*ids, ids[1]]
+    save(replace(example, sections=example.sections[:2], version="0"), tmp_path)
+    save(example, tmp_path)
+    assert drawn == [*ids, ids[1], *ids]
 
 
 def test_only_what_a_report_writes_is_ever_removed(tmp_path, example):

@@ -21,7 +21,11 @@ class ReportCommand:
     the report up to date.
     """
 
-    paths: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS...")]
+    paths: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUNS...", help_behavior_hint=""),
+    ]
     """Folders of runs, folders of such folders, results of maar certify and maar radius, and the
     NAME.json files of maar reproduce."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR", aliases=["-o"])] = Path("report")

@@ -17,13 +17,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import maar
 from maar.errors import RunError, UsageError
 from maar.files import write_bytes, write_text
 from maar.report.build import make_report
 from maar.report.collect import collect
 from maar.report.formats import figure_csv, latex, markdown, table_csv
-from maar.report.model import Report
+from maar.report.model import Figure, Report
 
 PAGE = "index.html"
 DATA = "data/report.json"
@@ -66,38 +68,69 @@ def require_free(out: Path) -> None:
 def save(report: Report, out: Path) -> None:
     """Write everything, the page last: where it is, the files that it links to are."""
     from maar.report.page import render
-    from maar.report.static import draw
 
-    old = _written(out)
+    old = _read_old(out)
     files: dict[str, bytes] = {}
     for table in report.tables():
-        for kind, text in zip(table.files.values(), _texts(table), strict=True):
-            files[kind] = text.encode()
+        names = table.files
+        files[names["Markdown"]] = markdown(table).encode()
+        files[names["LaTeX"]] = latex(table).encode()
+        files[names["CSV"]] = table_csv(table).encode()
     for figure in report.figures():
-        drawn = draw(figure)
-        names = figure.files
-        files[names["SVG"]], files[names["PDF"]] = drawn["svg"], drawn["pdf"]
-        files[names["CSV"]] = figure_csv(figure).encode()
+        files.update(_drawn(figure, out, old))
     content = {"files": sorted(files), **asdict(report)}
     # The mark that this folder is ours comes first: an interrupted report can be written again.
     write_text(out / DATA, json.dumps(content, indent=1, allow_nan=False) + "\n")
     for name, data in files.items():
         write_bytes(out / name, data)
-    for name in old - set(files):
+    for name in _written(old) - set(files):
         (out / name).unlink(missing_ok=True)
     write_text(out / PAGE, render(report))
 
 
-def _texts(table) -> tuple[str, str, str]:
-    return markdown(table), latex(table), table_csv(table)
+def _drawn(figure: Figure, out: Path, old: dict[str, Any]) -> dict[str, bytes]:
+    """A figure's files; drawing is what takes long, so that an unchanged one is not drawn again."""
+    names = figure.files
+    svg, pdf = out / names["SVG"], out / names["PDF"]
+    is_known = _plain(figure) in _old_figures(old) and svg.is_file() and pdf.is_file()
+    if is_known and old.get("version") == maar.__version__:
+        drawn = {"svg": svg.read_bytes(), "pdf": pdf.read_bytes()}
+    else:
+        from maar.report.static import draw
+
+        drawn = draw(figure)
+    return {
+        names["SVG"]: drawn["svg"],
+        names["PDF"]: drawn["pdf"],
+        names["CSV"]: figure_csv(figure).encode(),
+    }
 
 
-def _written(out: Path) -> set[str]:
-    """The files of an earlier report in this folder."""
+def _plain(figure: Figure) -> Any:
+    """As it is in report.json, where tuples are lists."""
+    return json.loads(json.dumps(asdict(figure)))
+
+
+def _old_figures(old: dict[str, Any]) -> list[Any]:
+    sections = old.get("sections")
+    if not isinstance(sections, list):
+        return []
+    blocks = (section.get("blocks") for section in sections if isinstance(section, dict))
+    return [block for found in blocks if isinstance(found, list) for block in found]
+
+
+def _read_old(out: Path) -> dict[str, Any]:
+    """An earlier report in this folder; {} if there is none or it is damaged."""
     try:
-        names = json.loads((out / DATA).read_text())["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
+        found = json.loads((out / DATA).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _written(old: dict[str, Any]) -> set[str]:
+    """The files of an earlier report."""
+    names = old.get("files")
     if not isinstance(names, list):
         return set()
     return {name for name in names if isinstance(name, str) and _OURS.fullmatch(name)}
