@@ -122,6 +122,12 @@ def test_the_table(found):
     assert dict(facts(found))["seeds"].startswith("0, 1;")
 
 
+def test_what_cannot_be_compared_stands_in_parentheses(found):
+    found["rows"][0]["is_comparable"] = False
+    assert shown(found).rows[0][4:6] == ["(99.1) [1]", "(-0.10)"]
+    assert "In parentheses" in markdown(found)
+
+
 def test_rows_of_several_networks_say_so(found):
     assert "network" not in shown(found).head
     found["rows"][1]["network"] = "cnn7"

@@ -71,10 +71,11 @@ def shown(result: Object) -> Shown:
         for metric in metrics:
             line.append(spread(row["metrics"].get(metric)))
             if metric in compared:
-                value = row["published"].get(metric)
-                line.append("" if value is None else f"{percent(value)} {mark}")
-                difference = row["difference"].get(metric)
-                line.append("" if difference is None else f"{100 * difference:+.2f}")
+                value, difference = row["published"].get(metric), row["difference"].get(metric)
+                # In parentheses: of another network or verifier.
+                form = "{}" if row["is_comparable"] else "({})"
+                line.append("" if value is None else f"{form.format(percent(value))} {mark}")
+                line.append("" if difference is None else form.format(f"{100 * difference:+.2f}"))
         line.append(_images(row))
         line += [row["network"]] if has_networks else []
         cells.append(line)
@@ -161,6 +162,8 @@ def markdown(result: Object) -> str:
         parts.append(f"> **Not the paper's protocol:** {result['banner']}.")
     parts.append(_markdown_table(table.head, table.rows))
     legend = [f"{name}: {text}." for name, text in LEGEND.items() if f"{name} %" in table.head]
+    if any(row["published"] and not row["is_comparable"] for row in result["rows"]):
+        legend.append("In parentheses: published with another network or verifier.")
     if result["kind"] == "stages":
         legend.append("ACC of a stage before the last is on the certified images.")
     if legend:
