@@ -28,7 +28,7 @@ def main(report: Path, out: Path) -> None:
         for name, options in VIEWS.items():
             page = browser.new_page(**options)
             page.goto((report / "index.html").resolve().as_uri(), timeout=300_000)
-            page.wait_for_function("!document.querySelector('.plot:not(.js-plotly-plot)')")
+            page.locator(".plot:not(.js-plotly-plot)").first.wait_for(state="detached")
             page.screenshot(path=out / f"{name}.png")
             page.close()
         browser.close()

@@ -14,6 +14,7 @@ from maar.report.model import Cell, Column, Figure, Report, Section, Table
 from maar.report.page import render
 from maar.report.view import (
     brief,
+    by_level,
     choices,
     data_rows,
     groups,
@@ -188,3 +189,7 @@ def test_the_sign_of_numbers_only():
 
 def test_code_in_prose():
     assert prose("`maar <x>` & `") == "<code>maar &lt;x&gt;</code> &amp; `"
+
+
+def test_the_gravest_notices_come_first(example):
+    assert [level for level, _ in by_level(example.notices)] == ["error", "warning", "info"]

@@ -59,6 +59,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         brief=view.brief,
+        by_level=view.by_level,
         choices=view.choices,
         data_rows=view.data_rows,
         grouped=view.grouped,

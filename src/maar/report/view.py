@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 from markupsafe import Markup, escape
 
-from maar.report.model import Block, Cell, Evidence, Figure, Table
+from maar.report.model import Block, Cell, Evidence, Figure, Notice, Table
 
+LEVELS = ("error", "warning", "info")
 CODE = re.compile(r"`([^`\n]+)`")
 NEGATIVE = re.compile(r"^-(?=[\d.]+)")
 # A table of a figure's data is for reading; what is longer is in its CSV file.
 LONGEST_DATA = 60
+
+
+def by_level(notices: Sequence[Notice]) -> list[tuple[str, list[Notice]]]:
+    """(level, its notices), the gravest first."""
+    levels = {level: [n for n in notices if n.level == level] for level in LEVELS}
+    return [(level, found) for level, found in levels.items() if found]
 
 
 def grouped(blocks: Iterable[Block]) -> list[tuple[str, list[Any]]]:
