@@ -24,7 +24,6 @@ from maar.bounds.composed import Matrix, Path, Rival
 from maar.bounds.graph import Add
 from maar.bounds.interval import Boxes
 from maar.bounds.projections import Map, Trail, fresh, medians
-from maar.bounds.relax import parallel_lines
 from maar.networks.layers import Normalize
 
 
@@ -64,13 +63,18 @@ class Cauchy(Bound):
             if isinstance(node.op, nn.ReLU):
                 # What is known is not estimated.
                 known = problem.known_at(len(pre))
-                interval = self._interval(boxes, i)
-                if known is None:
-                    bounds = self._bounds(given[0], interval)
+                if known is None and given[0].is_box and not whole:
+                    # Before the first ReLU intervals are as good: they are these bounds.
+                    bounds = self._bounds(given[0], None)
+                    _fill(boxes, i, bounds)
                 else:
-                    bounds = known[0].to(lb), known[1].to(ub)
-                if interval:
-                    boxes.refine(node.inputs[0], bounds)
+                    interval = self._interval(boxes, i)
+                    if known is None:
+                        bounds = self._bounds(given[0], interval)
+                    else:
+                        bounds = known[0].to(lb), known[1].to(ub)
+                    if interval:
+                        boxes.refine(node.inputs[0], bounds)
                 values.append(self._relu(given[0], len(pre), *bounds, whole))
                 pre.append(bounds)
             else:
@@ -84,6 +88,8 @@ class Cauchy(Bound):
                 lambda x: (C.abs() @ x.unsqueeze(-1)).squeeze(-1),
                 None,
             )
+            return Enclosure(*self._bounds(out, None), tuple(pre))
+        if out.is_box:
             return Enclosure(*self._bounds(out, None), tuple(pre))
         interval = self._interval(boxes, len(graph.nodes))
         flat = interval and (interval[0].flatten(1), interval[1].flatten(1))
@@ -123,11 +129,15 @@ class Cauchy(Bound):
         return torch.where(where, lb, interval[0]), torch.where(where, ub, interval[1])
 
     def _relu(self, value: Projected, k: int, lb: Tensor, ub: Tensor, whole: bool) -> Projected:
-        slope, height = parallel_lines(lb, ub, None)
+        # DeepZ's band. A ReLU that is stable is clipped to one that has nothing below or above 0,
+        # where slope and height come out right; no proof rests on this, so nothing is rounded up.
+        under, over = lb.clamp_max(0), ub.clamp_min(0)
+        slope = over / (over - under).clamp_min(torch.finfo(ub.dtype).tiny)
+        half = -0.5 * slope * under
         below = value.scaled(lambda x: x * slope, lambda x: x * slope)
-        group, trail = self._fresh(k, height / 2, whole)
+        group, trail = self._fresh(k, half, whole)
         groups = {**below.groups, k: group}
-        return Projected(below.centre + height / 2, groups, below.trail.joined(trail))
+        return Projected(below.centre + half, groups, below.trail.joined(trail))
 
     def _fresh(self, key: int, radius: Tensor, whole: bool) -> tuple[Group, Trail]:
         """A new group: one error term per neuron, which knows its norm."""
@@ -170,6 +180,11 @@ class Projected:
     groups: dict[int, Group]
     trail: Trail
 
+    @property
+    def is_box(self) -> bool:
+        """Whether there is but the input's group, and its norms are known."""
+        return len(self.groups) == 1 and all(g.exact is not None for g in self.groups.values())
+
     def scaled(self, apply: Map, to_samples: Map, absolute: Map | None = None) -> Projected:
         """A map of each neuron by itself: norms stay known (`absolute` is it on norms)."""
         on_norms = absolute or apply
@@ -197,6 +212,14 @@ class Projected:
                 path = group.path.then(matrix)
             groups[k] = replace(group, exact=exact, path=path, diagonal=False)
         return Projected(after, groups, self.trail.mapped(to_samples, after, matrix))
+
+
+def _fill(boxes: Boxes, node: int, bounds: Pair) -> None:
+    """Take these for the boxes up to the input of a node; the others are not asked for again."""
+    missing = node - len(boxes.size)
+    boxes.lb += [bounds[0].detach()] * missing
+    boxes.ub += [bounds[1].detach()] * missing
+    boxes.size += [None] * missing
 
 
 def _each(C: Tensor, samples: Tensor) -> Tensor:

@@ -191,17 +191,14 @@ class Joint:
         reach = self.first.dilation * (self.first.kernel - 1)
         return self.step() * (self.second.kernel - 1) + reach + 1
 
-    def bundles(self) -> list[tuple[list[int], list[int]]]:
-        """The offsets of the joint window, bundled by the taps of the second that reach them."""
-        taps: dict[int, list[int]] = {}
+    def taps(self) -> list[tuple[int, ...]]:
+        """By which taps of the second each offset of the joint window is reached."""
+        found: list[list[int]] = [[] for _ in range(self.size())]
         for t, v in product(range(self.second.kernel), range(self.first.kernel)):
-            taps.setdefault(self.step() * t + self.first.dilation * v, []).append(t)
-        bundles: dict[tuple[int, ...], list[int]] = {}
-        for offset, reached in taps.items():
-            bundles.setdefault(tuple(reached), []).append(offset)
-        return [(list(reached), offsets) for reached, offsets in bundles.items()]
+            found[self.step() * t + self.first.dilation * v].append(t)
+        return [tuple(reached) for reached in found]
 
-    def first_tap(self, t: int, offset: Tensor) -> Tensor:
+    def first_tap(self, t: Tensor, offset: Tensor) -> Tensor:
         """The taps of the first that lead from these offsets to tap t of the second."""
         return (offset - self.step() * t) // self.first.dilation
 
@@ -256,33 +253,32 @@ class Bundle:
 
 
 def _bundles(V: Tensor, W: Tensor, joints: list[Joint], sample: Tensor | None) -> list[Bundle]:
-    wide, channels = joints[1].size(), V.shape[1]
+    window = (*(joint.size() for joint in joints), V.shape[1])
+    columns = torch.arange(math.prod(window)) if sample is None else sample
+    at = torch.unravel_index(columns, window)
+    alike: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    taps = [joint.taps() for joint in joints]
+    for number, (y, x) in enumerate(zip(at[0].tolist(), at[1].tolist(), strict=True)):
+        if taps[0][y] and taps[1][x]:
+            alike.setdefault((taps[0][y], taps[1][x]), []).append(number)
     bundles = []
-    for (taps_y, y), (taps_x, x) in product(joints[0].bundles(), joints[1].bundles()):
-        place = torch.tensor(y)[:, None] * wide + torch.tensor(x)
-        columns = (place.flatten()[:, None] * channels + torch.arange(channels)).flatten()
-        if sample is not None:
-            columns = columns[torch.isin(columns, sample)]
-        if not len(columns):
-            continue
-        place, channel = columns // channels, columns % channels
-        at_y, at_x = place // wide, place % wide
-        parts = [
-            V[:, channel, joints[0].first_tap(t, at_y), joints[1].first_tap(u, at_x)].unsqueeze(2)
-            * W[:, :, t, u].T.unsqueeze(1)
-            for t, u in product(taps_y, taps_x)
-        ]
-        K = torch.cat([part.flatten(1) for part in parts])
-        if sample is not None:
-            columns = torch.searchsorted(sample, columns)
-        bundles.append(Bundle(columns, _slice(taps_y), _slice(taps_x), K))
+    for (down, across), numbers in alike.items():
+        where = torch.tensor(numbers)
+        y, x, channel = (part[where] for part in at)
+        t, u = torch.tensor(list(product(down, across))).unbind(1)
+        lead_y, lead_x = joints[0].first_tap(t[:, None], y), joints[1].first_tap(u[:, None], x)
+        first, second = V[:, channel, lead_y, lead_x], W[:, :, t, u]
+        # [taps, channels, columns, output channels]
+        K = first.transpose(0, 1).unsqueeze(3) * second.permute(2, 1, 0).unsqueeze(2)
+        K = K.reshape(len(t) * len(V), -1)
+        bundles.append(Bundle(where, _slice(down), _slice(across), K))
     return bundles
 
 
-def _slice(taps: list[int]) -> slice | list[int]:
+def _slice(taps: tuple[int, ...]) -> slice | list[int]:
     # (dilation may leave holes; a slice needs no copy)
     span = range(taps[0], taps[-1] + 1)
-    return slice(span.start, span.stop) if list(span) == taps else taps
+    return slice(span.start, span.stop) if tuple(span) == taps else list(taps)
 
 
 def _blocks(
