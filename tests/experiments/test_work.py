@@ -132,6 +132,26 @@ def test_an_interrupt_lets_the_processes_save_and_leaves_none(tmp_path):
     assert (tmp_path / "slow-2" / "saved").exists()
 
 
+@pytest.mark.parametrize("how", ["blocked", "ignored"])
+def test_where_an_interrupt_does_not_come_through_it_still_reaches_the_processes(tmp_path, how):
+    (task, _) = tasks_of(tmp_path, "slow")
+    if how == "blocked":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if how == "ignored" else None
+    try:
+        handle = Local(1).start(task)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        if before is not None:
+            assert signal.signal(signal.SIGINT, before) is signal.SIG_IGN
+    while not (tmp_path / "order").exists():
+        time.sleep(0.05)
+    time.sleep(0.3)
+    handle.stop()
+    handle.end()
+    assert handle.poll() == 130
+
+
 def test_a_process_that_will_not_end_is_ended(monkeypatch):
     monkeypatch.setattr(launch, "PATIENCE", 0.5)
     monkeypatch.setattr(launch, "AT_LAST", 0.5)

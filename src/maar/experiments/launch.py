@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from maar.experiments.plan import Task
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 # Seconds for a process to save what it has after it was asked to stop, and after it was told.
 PATIENCE, AT_LAST = 20.0, 5.0
+TICK = 0.5
 
 
 class Handle(Protocol):
@@ -60,19 +62,39 @@ def logging_to(path: Path, words: list[str]) -> Iterator[Any]:
         yield file
 
 
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """A process that is started in the block can be interrupted, even if this one cannot.
+
+    Ray blocks the signal in its workers, a shell has it ignored by what it starts with `&`, and
+    children inherit both.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if is_ignored:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        if is_ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 class Process:
     """A process here. In a session of its own: Ctrl-C reaches it once, by `stop`."""
 
     def __init__(self, command: list[str], log: Any, folder: Path | None = None) -> None:
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=folder,
-            env={**os.environ, **ENVIRONMENT},
-        )
+        with _interruptible():
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=folder,
+                env={**os.environ, **ENVIRONMENT},
+            )
 
     def poll(self) -> int | None:
         return self.process.poll()
@@ -157,7 +179,10 @@ def run_there(words: list[str], log: str, folder: str) -> int:
     with logging_to(Path(log), words) as file:
         process = Process([sys.executable, "-m", "maar", *words], file, Path(folder))
         try:
-            return process.process.wait()
+            # Not one long wait: Ray's interrupt is noticed between two Python instructions.
+            while (code := process.poll()) is None:
+                time.sleep(TICK)
+            return code
         except BaseException:
             process.stop()
             process.end()
