@@ -209,7 +209,9 @@ def _row(
         text = "" if ours is None else f"{100 * ours:.1f}"
         if std and len(evidence.seeds) > 1:
             text += f" ± {100 * std:.1f}"
-        mark = None if ours is None or published is None else (published, ours)
+        mark = None
+        if is_comparable and ours is not None and published is not None:
+            mark = (published, ours)
         upper = _mean(row, "certified_upper") if key == "certified" else None
         note = "" if upper is None else f"at most {100 * upper:.1f} with more proofs"
         cells.append(Cell(text, ours, evidence, "strong", note, mark=mark) if text else Cell())

@@ -64,6 +64,7 @@ def _environment() -> Environment:
         data_rows=view.data_rows,
         grouped=view.grouped,
         groups=view.groups,
+        has_marks=view.has_marks,
         minus=view.minus,
         prose=view.prose,
         shown=view.shown,

@@ -65,6 +65,11 @@ def shown(table: Table) -> list[int]:
     return [index for index in range(len(table.columns)) if index != grouping(table)]
 
 
+def has_marks(table: Table) -> bool:
+    """Whether there is something to explain about them."""
+    return any(cell.mark for row in table.rows for cell in row)
+
+
 def groups(table: Table) -> list[Group]:
     """Consecutive rows of one heading, if the table has headings; else all of them."""
     by = grouping(table)
