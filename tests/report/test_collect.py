@@ -4,6 +4,7 @@ import pytest
 
 from maar.errors import UsageError
 from maar.files import locked
+from maar.report.build import make_report
 from maar.report.collect import collect, indices
 
 
@@ -115,3 +116,36 @@ def test_indices():
     assert indices("0-2,5") == [0, 1, 2, 5]
     assert indices("") is None
     assert indices("0-") is None
+    assert indices("0-99999999999") is None
+
+
+@pytest.mark.parametrize("junk", ["{}", "1e999", "9" * 400])
+def test_a_value_of_another_kind_does_no_harm(tmp_path, make_run, make_store, make_radii, junk):
+    run = make_run(tmp_path / "a")
+    store = make_store(run / "certify" / "eps-0.1-aa", {"verified": 1, "falsified": 1})
+    radii = make_radii(run / "radius-bb", {0.1: 0.2})
+    files = {
+        run / "metrics.jsonl": (
+            '"stages": 2',
+            '"stage": 2',
+            '"epochs": 2',
+            '"verified_error": 0.1',
+        ),
+        run / "env.json": ('"threads": 2',),
+        store / "summary.json": ('"images": 2', '"certified": 0.5', '"of": 10000', '"reached": 2'),
+        store / "verdicts.jsonl": (
+            '"index": 0',
+            '"margin": -0.02',
+            '"label": 7',
+            '"verdict": "falsified"',
+        ),
+        radii / "radii.jsonl": ('"lower": 0.1', '"upper": 0.2', '"index": 0'),
+        radii / "summary.json": ('"largest": 0.5', '"50": 0.1'),
+    }
+    for path, words in files.items():
+        whole = path.read_text()
+        for word in words:
+            key = word.partition(":")[0]
+            path.write_text(whole.replace(word, f"{key}: {junk}"))
+            make_report(collect([tmp_path]))
+        path.write_text(whole)

@@ -25,6 +25,8 @@ from maar.report.read import Object, Reader, count, number, table, word, words
 
 MODEL = "model"
 """The weights at the end of a run."""
+MOST = 10_000_000
+"""Images in a data set: a damaged file that names more must not fill the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,7 +333,7 @@ def _count(lines: Iterable[Object]) -> Object:
     """The counts of a summary, from the verdicts."""
     counts = dict.fromkeys(("misclassified", "falsified", "verified", "unknown", "error"), 0)
     verifiers: dict[str, Object] = {}
-    lines = [line for line in lines if line.get("verdict") in counts]
+    lines = [line for line in lines if word(line, "verdict") in counts]
     for line in lines:
         counts[line["verdict"]] += 1
         for name in table(line, "times"):
@@ -361,10 +363,12 @@ def _count(lines: Iterable[Object]) -> Object:
 
 
 def indices(spans: str) -> list[int] | None:
-    """The numbers of `0-9,12`; None if it says nothing."""
+    """The numbers of `0-9,12`; None if it says nothing, or more than any data set has."""
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", spans):
         return None
     ends = [tuple(map(int, span.split("-"))) for span in spans.split(",")]
+    if sum(end[-1] - end[0] for end in ends) > MOST:
+        return None
     return [index for end in ends for index in range(end[0], end[-1] + 1)]
 
 

@@ -14,6 +14,8 @@ VERIFIED_ERROR = (
     "Verified error is the paper's name for the success of the stage's attack on the correctly "
     "classified training images: no verifier has been asked."
 )
+MOST_STAGES = 64
+"""No network has more layers to stop at: a damaged line must not make a million rows."""
 Measure = Callable[[Object], float | None]
 
 
@@ -57,7 +59,7 @@ def curve_figures(found: Collected) -> list[Figure]:
     for system in systems(found.runs):
         for run in system.runs:
             if run.metrics:
-                key = (run.data, eps_text(run.eps), count(run.metrics[-1], "stages") or 1)
+                key = (run.data, eps_text(run.eps), stages_of(run))
                 groups.setdefault(key, []).append((system, run))
     figures = []
     for number_, ((data, eps, stages), runs) in enumerate(groups.items(), 1):
@@ -118,6 +120,11 @@ def _epochs(
 
 def _in_stages(index: int, line: Object) -> float:
     return count(line, "stage") - 1 + count(line, "epoch") / max(1, count(line, "epochs"))
+
+
+def stages_of(run: Run) -> int:
+    """How many stages a run that has begun will have."""
+    return min(MOST_STAGES, max(1, count(run.metrics[-1], "stages")))
 
 
 def layout(run: Run) -> tuple[int, ...]:

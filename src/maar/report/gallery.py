@@ -51,7 +51,7 @@ def least_robust(found: Collected, problems: list[str]) -> Gallery | None:
     chosen = _choose(
         stores,
         # What was never broken has no picture in the store, and is not among the least robust.
-        lambda line: (number(line, "lower") or 0.0) > 0 and number(line, "upper") is not None,
+        lambda line: 0 < (number(line, "lower") or 0.0) <= (number(line, "upper") or -1.0) <= 1,
         lambda line: number(line, "lower") or 0.0,
     )
     items = [item for of in chosen if (item := _with_radius(*of, problems))]

@@ -92,13 +92,16 @@ def number(content: Object, key: str) -> float | None:
     found = content.get(key)
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None
-    return float(found) if math.isfinite(found) else None
+    # JSON knows integers that no float can hold.
+    is_finite = abs(found) <= sys.float_info.max if isinstance(found, int) else math.isfinite(found)
+    return float(found) if is_finite else None
 
 
 def count(content: Object, key: str) -> int:
     """A part that should be a number of things; 0 if it is not."""
     found = content.get(key)
-    return found if isinstance(found, int) and not isinstance(found, bool) else 0
+    is_count = isinstance(found, int) and not isinstance(found, bool) and abs(found) < 1 << 53
+    return found if is_count else 0
 
 
 def word(content: Object, key: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from maar.report.certification import line
 from maar.report.collect import MODEL, Collected, Evaluation, Run
-from maar.report.curves import VERIFIED_ERROR
+from maar.report.curves import VERIFIED_ERROR, stages_of
 from maar.report.model import Axis, Cell, Column, Evidence, Figure, Table
 from maar.report.read import Object, count, number, table
 from maar.report.systems import (
@@ -28,8 +28,7 @@ Found = tuple[list[float], list[Evidence]]
 
 def stage_count(system: System) -> int:
     """How many stages its runs have."""
-    lines = [run.metrics[-1] for run in system.runs if run.metrics]
-    return max((count(last, "stages") or 1 for last in lines), default=0)
+    return max((stages_of(run) for run in system.runs if run.metrics), default=0)
 
 
 def last_line(run: Run, stage: int) -> Object:
