@@ -20,6 +20,7 @@ from maar.report.runs import value_text
 from maar.report.systems import eps_text, flat
 
 BROKEN = ("misclassified", "falsified")
+VERDICTS = (*BROKEN, "verified", "unknown", "error")
 # Neither the name nor the machine makes a run another experiment.
 NOT_COMPARED = (
     *("name", "threads", "device", "devices"),
@@ -214,7 +215,7 @@ def _certified(run: Run, path: Path, weights: str) -> dict[tuple[str, float], Ce
 
 def _of_store(store: Store) -> Certified:
     subject = table(Reader().json(store.path / "manifest.json"), "subject")
-    verdicts = {index: word(line, "verdict") for index, line in sorted(store.lines.items())}
+    said = {index: word(line, "verdict") for index, line in sorted(store.lines.items())}
     return Certified(
         eps=store.eps,
         data=store.data,
@@ -223,7 +224,7 @@ def _of_store(store: Store) -> Certified:
         weights=store.hash,
         presets=(store.preset,) if store.preset else (),
         verifiers=store.verifiers,
-        verdicts=verdicts,
+        verdicts={index: verdict for index, verdict in said.items() if verdict in VERDICTS},
     )
 
 
