@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +62,9 @@ class Affine:
     def __getitem__(self, keep: Tensor) -> Affine:
         return Affine(self.X[keep], self.Z[keep], self.c[keep], self.e[keep])
 
+    def __neg__(self) -> Affine:
+        return Affine(-self.X, -self.Z, -self.c, self.e)
+
 
 @dataclass
 class Layer:
@@ -70,6 +74,16 @@ class Layer:
     rows: Affine
     lb: Tensor
     ub: Tensor
+
+    @cached_property
+    def above(self) -> Pair:
+        """Slope and intercept of the lines above the ReLUs."""
+        return upper_line(self.lb, self.ub)
+
+    @cached_property
+    def below(self) -> Tensor:
+        """CROWN's slopes of the lines below them."""
+        return lower_slope(self.lb, self.ub)
 
 
 @dataclass
@@ -133,8 +147,13 @@ class Reduced:
 
     def bounds(self, rows: Affine, slopes: Sequence[Tensor] | None = None) -> Pair:
         """Both bounds of the specification's rows, intersected with the interval's; [1, S]."""
-        found = self.lower(rows, slopes)[None], self.upper(rows, slopes)[None]
-        return intersect(found, self.interval)
+        low, high = self.both(rows, slopes)
+        return intersect((low[None], high[None]), self.interval)
+
+    def both(self, rows: Affine, slopes: Sequence[Tensor] | None = None) -> Pair:
+        """CROWN's lower and upper bounds of rows, in one pass; `slopes[k]` is [U_k]."""
+        low, high = self.lower(Affine.joined([rows, -rows]), slopes).chunk(2)
+        return low, -high
 
     def quick(self, rows: Affine) -> Pair:
         """Bounds with every z anywhere in its own range: no matrix product, often enough."""
@@ -193,11 +212,11 @@ class Reduced:
         if self.parallel:
             above, intercept = parallel_lines(layer.lb, layer.ub, slope)
             return above, intercept, above
-        below = lower_slope(layer.lb, layer.ub)
+        below = layer.below
         if slope is not None:
             # A ReLU that became stable on the way is exact; its slope is no choice any more.
             below = torch.where((layer.lb < 0) & (layer.ub > 0), slope, below)
-        return *upper_line(layer.lb, layer.ub), below
+        return *layer.above, below
 
     def _depth(self, columns: int) -> int:
         """How many ReLUs stand behind the first `columns` columns of Z."""
@@ -372,8 +391,9 @@ def _layer(reduced: Reduced, value: int, slopes: Sequence[Tensor] | None, budget
             lb[part[stable]] = torch.maximum(lb[part], low)[stable]
             ub[part[stable]] = torch.minimum(ub[part], high)[stable]
             part, rows = part[~stable], rows[~stable]
-            lb[part] = torch.maximum(lb[part], reduced.lower(rows, given))
-            ub[part] = torch.minimum(ub[part], reduced.upper(rows, given))
+            low, high = reduced.both(rows, given)
+            lb[part] = torch.maximum(lb[part], low)
+            ub[part] = torch.minimum(ub[part], high)
             open_ = (lb[part] < 0) & (ub[part] > 0)
             part, rows = part[open_], rows[open_]
         kept.append((part, rows))

@@ -71,7 +71,8 @@ def _crown(query: Query, dtype: torch.dtype) -> Found:
     problem = _problem(query, dtype)
     with contextlib.suppress(TooLarge):
         network, rows = reduce(problem, rounding=True, thrifty=True)
-        return Found(network.bounds(rows)[0][0], network.boxes.pre(), Reduction(network, rows))
+        lb = torch.maximum(network.lower(rows), network.interval[0][0])
+        return Found(lb, network.boxes.pre(), Reduction(network, rows))
     found = PLAIN.enclose(problem)
     return Found(found.lb[0], found.pre, None)
 
