@@ -100,8 +100,9 @@ def number(content: Object, key: str) -> float | None:
 def count(content: Object, key: str) -> int:
     """A part that should be a number of things; 0 if it is not."""
     found = content.get(key)
-    is_count = isinstance(found, int) and not isinstance(found, bool) and abs(found) < 1 << 53
-    return found if is_count else 0
+    if isinstance(found, bool) or not isinstance(found, int):
+        return 0
+    return found if abs(found) < 1 << 53 else 0
 
 
 def word(content: Object, key: str) -> str:
