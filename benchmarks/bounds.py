@@ -102,7 +102,7 @@ def alpha(network: str, count: int, slopes: Any) -> dict[str, Any]:
             with torch.no_grad():
                 reduced, spec = images.reduced(images.double, n)
                 lb = torch.maximum(reduced.lower(spec), reduced.interval[0][0])
-            lb = bound.improve(reduced, spec, lb)
+            lb, _ = bound.improve(reduced, spec, lb)
             spent += time.process_time() - begun
         certified += bool((lb > 0).all())
     row = _row(certified, count, time.process_time() - start)
