@@ -13,10 +13,12 @@ import pytest
 import torch
 from torch import nn
 
+from maar.bounds.alpha_crown import AlphaCrown
+from maar.bounds.ascent import Ascent
 from maar.bounds.bound import Corners, Problem, margins
 from maar.bounds.branching import Branching
 from maar.bounds.graph import compile_network
-from maar.bounds.reduced import Split, reduce
+from maar.bounds.reduced import Reduced, Split, reduce
 
 
 def at(line, point):
@@ -72,11 +74,11 @@ def pieces(net, lb, ub):
             yield polygon, pre, tuple(a - b for a, b in zip(lines[0], lines[1], strict=True))
 
 
-def network(seed, wild):
+def network(seed, wild, widths=(5, 4)):
     """Two outputs; with `wild`, layers and neurons of very different scale, dead and equal ones."""
     chance = torch.Generator().manual_seed(seed)
     layers = []
-    for before, after in itertools.pairwise((2, 5, 4, 2)):
+    for before, after in itertools.pairwise((2, *widths, 2)):
         layer = nn.Linear(before, after)
         with torch.no_grad():
             layer.weight.copy_(torch.randn(after, before, generator=chance))
@@ -110,8 +112,26 @@ def case(request):
     return seed, wild, problem(net, lb, ub), list(pieces(net, lb, ub))
 
 
+@pytest.fixture(scope="module", params=[(0, 0), (1, 0), (3, 2)], ids=str)
+def crossed(request):
+    """Around the origin, where most ReLUs are unstable."""
+    seed, wild = request.param
+    net, ub = network(seed, wild, (5, 5, 4)), torch.ones(2, dtype=torch.float64)
+    reduced, rows = problem(net, -ub, ub)
+    assert reduced.columns >= 7
+    return seed, wild, (reduced, rows), list(pieces(net, -ub, ub))
+
+
 def least(found):
     return min(at(margin, point) for polygon, _, margin in found for point in polygon)
+
+
+def moved_to(rows, truth, gap):
+    """The row with its least value moved to about `gap`, and that value exactly."""
+    moved = rows[torch.tensor([0])]
+    before = Fraction(float(moved.c))
+    moved.c = moved.c + gap - float(truth)
+    return moved, truth + Fraction(float(moved.c)) - before
 
 
 def test_no_branchs_bound_is_above_the_truth(case):
@@ -168,13 +188,83 @@ def test_a_proof_is_never_above_the_truth(case, name):
     truth = least(found)
     branching, most = SETTINGS[name]
     for gap in (1e-2, GAPS[seed % 5]):
-        moved = rows[torch.tensor([0])]
-        before = Fraction(float(moved.c))
-        moved.c = moved.c + gap - float(truth)
-        minimum = truth + Fraction(float(moved.c)) - before
+        moved, minimum = moved_to(rows, truth, gap)
         rounds = itertools.count(1)
         proof = branching.prove(reduced, moved, 60.0, lambda _, n=rounds: next(n) >= most)
         assert not math.isnan(proof.lb)
         assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum
         if name == "plain" and gap == 1e-2 and not wild:
             assert proof.lb > 0
+
+
+class Nonsense:
+    """Instead of an ascent's answers: numbers of every kind, and some that are none."""
+
+    def __init__(self, seed):
+        self.chance = torch.Generator().manual_seed(seed)
+
+    def like(self, value):
+        found = 10 ** (6 * torch.rand(value.shape, generator=self.chance) - 3)
+        found *= torch.randint(-1, 2, value.shape, generator=self.chance)
+        odd = torch.tensor([math.nan, math.inf, -math.inf, -0.0, 1e-45, 3e38])
+        which = torch.randint(0, 4 * len(odd), value.shape, generator=self.chance)
+        return torch.where(which < len(odd), odd[which % len(odd)], found)
+
+    def climb(self, sign, slope, price, steps, rates):
+        return self.like(slope), self.like(price)
+
+    def low(self, sign, slope, price):
+        return self.like(slope[:, 0])
+
+
+def test_the_search_may_say_what_it_likes(crossed, monkeypatch):
+    """The bound is one for any slopes and prices, even for those that are no numbers."""
+    seed, _, (reduced, rows), found = crossed
+    nonsense = Nonsense(seed)
+    monkeypatch.setattr(Ascent, "climb", lambda self, *args: nonsense.climb(*args))
+    monkeypatch.setattr(Ascent, "low", lambda self, *args: nonsense.low(*args))
+    for gap in (1e-2, 1.0):
+        moved, minimum = moved_to(rows, least(found), gap)
+        rounds = itertools.count(1)
+        proof = Branching().prove(reduced, moved, 60.0, lambda _, n=rounds: next(n) >= 8)
+        assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_a_branch_that_overflows_proves_nothing(crossed, bad, monkeypatch):
+    _, _, (reduced, rows), _ = crossed
+    bound = Reduced.lower_in
+
+    def overflowing(self, rows, slopes, splits):
+        low, *others = bound(self, rows, slopes, splits)
+        signs = torch.cat([split.sign for split in splits], 1)
+        is_split = (signs != 0).any(1)
+        is_first = (signs * (signs != 0).cumsum(1).eq(1)).sum(1) > 0
+        low = torch.where(is_split, torch.where(is_first, bad, 1.0), -1.0)
+        return low, *others
+
+    monkeypatch.setattr(Reduced, "lower_in", overflowing)
+    row, rounds = rows[torch.tensor([0])], itertools.count(1)
+    assert Branching().prove(reduced, row, 60.0, lambda _: next(rounds) >= 20).lb <= 0
+
+
+def test_bounds_that_alpha_crown_leaves_behind_enclose_every_relus_input(crossed):
+    """And what branch and bound proves with them is never above the truth."""
+    seed, wild, (reduced, rows), found = crossed
+    far = rows[torch.tensor([0])]
+    far.c = far.c - 1e6  # so far from proved that every step is taken
+    _, network = AlphaCrown(rounding=True).improve(reduced, far, reduced.lower(far))
+    ahead = 0
+    for k, (old, layer) in enumerate(zip(reduced.layers, network.layers, strict=True)):
+        assert bool((layer.lb >= old.lb).all() & (layer.ub <= old.ub).all())
+        ahead += int((layer.lb > old.lb).sum() + (layer.ub < old.ub).sum())
+        for n, place in enumerate(layer.index.tolist()):
+            value = [at(pre[k][place], point) for polygon, pre, _ in found for point in polygon]
+            assert Fraction(float(layer.lb[n])) <= min(value)
+            assert Fraction(float(layer.ub[n])) >= max(value)
+    assert ahead or wild  # (of the wild ones, some have nothing to gain)
+    for gap in (1e-2, GAPS[seed % 5]):
+        moved, minimum = moved_to(rows, least(found), gap)
+        rounds = itertools.count(1)
+        proof = Branching().prove(network, moved, 60.0, lambda _, n=rounds: next(n) >= 10)
+        assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum
