@@ -10,20 +10,24 @@ import contextlib
 import io
 import re
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+import tyro
 
 from maar.errors import UsageError, nearest
+from maar.help import folded
 
 T = TypeVar("T")
+
+# A flag without a value: it is there or not, and --no-FLAG would say nothing more.
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
 
 
 def parse(form: type[T], prog: str, argv: Sequence[str]) -> T:
     """`tyro.cli(form)`: `--help` prints and leaves, a mistake is a `UsageError`."""
-    import tyro
-
     said = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with folded(), contextlib.redirect_stderr(said):
             return tyro.cli(form, prog=prog, args=list(argv))
     except SystemExit as leave:
         if leave.code in (0, None):

@@ -35,10 +35,11 @@ def main(argv: Sequence[str]) -> int:
     if argv and argv[0] in ("-h", "--help"):
         print(
             "usage: maar runs [DIR]\n\n"
-            "List the runs below DIR (default: runs): what was trained, how far it is, how good.\n"
-            "acc is on the test images of a finished run, else on validation. VE is the verified\n"
-            "error: of the training images that were classified correctly in the last epoch,\n"
-            "those that the attack broke. CR is the certified share of the test images. All in %."
+            "List the runs below DIR (default: runs): what was trained, how far, how good.\n"
+            "acc is on the test images of a finished run, else on validation. VE is the\n"
+            "verified error: of the training images that were classified correctly in the\n"
+            "last epoch, those that the attack broke. CR is the certified share of the test\n"
+            "images. All in %."
         )
         return 0
     if flags := [word for word in argv if word.startswith("-")]:

@@ -22,6 +22,7 @@ from maar.config.config import Config
 from maar.config.dump import config_hash
 from maar.config.load import KeyPath, Origin, build, read, recipes
 from maar.errors import UsageError, nearest
+from maar.help import folded
 from maar.methods import METHODS
 from maar.methods.base import Method
 from maar.settings import docs, group_class, hints, is_group, metavar, parse
@@ -184,7 +185,12 @@ def _tyro(
     fields: list[Any] = [("config_", where)]
     for extra in extras:
         kind = tyro.conf.FlagCreatePairsOff[bool] if extra.switch else str
-        about = tyro.conf.arg(name=extra.name, help=extra.help, metavar=extra.metavar or None)
+        about = tyro.conf.arg(
+            name=extra.name,
+            help=extra.help,
+            metavar=extra.metavar or None,
+            help_behavior_hint="" if extra.switch else None,
+        )
         fields.append((f"{extra.name}_", Annotated[kind, about], extra.default))
     groups: dict[str, list[Any]] = {}
     for number, flag in enumerate(flags):
@@ -196,7 +202,7 @@ def _tyro(
         prefixless = tyro.conf.OmitArgPrefixes[Annotated[inner, tyro.conf.arg(name=name)]]
         fields.append((_identifier(name), prefixless, dataclasses.field(default_factory=inner)))
     everything = dataclasses.make_dataclass("Flags", fields, frozen=True)
-    quiet = contextlib.nullcontext() if helping else contextlib.redirect_stderr(io.StringIO())
+    quiet = folded() if helping else contextlib.redirect_stderr(io.StringIO())
     try:
         with quiet:
             parsed, rest = tyro.cli(
