@@ -22,6 +22,11 @@ def test_recipes_lists_them_with_what_they_do(capsys):
     out = capsys.readouterr().out
     assert "demo" in out
     assert "adversarial training" in out
+    assert main(["config", "recipes", "MNIST", "maar"]) == 0
+    out = capsys.readouterr().out
+    assert "mnist-0.1-maar-cpu" in out
+    assert "mnist-0.1-colt-cpu" not in out
+    assert "demo" not in out
 
 
 @pytest.mark.parametrize(
@@ -31,7 +36,8 @@ def test_recipes_lists_them_with_what_they_do(capsys):
         (["show"], "CONFIG is missing"),
         (["show", "demoo"], "did you mean 'demo'?"),
         (["show", "demo", "--resume"], "unknown flag '--resume'"),
-        (["recipes", "x"], "unexpected argument 'x'"),
+        (["recipes", "sabrr"], "no recipe has 'sabrr' in its name; did you mean 'sabr'?"),
+        (["recipes", "demo", "cpu"], "no recipe has 'demo' and 'cpu' in its name"),
     ],
 )
 def test_mistakes(argv, part, capsys):

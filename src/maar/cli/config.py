@@ -13,8 +13,9 @@ ACTIONS = ("show", "recipes")
 
 USAGE = """usage: maar config {show,recipes} ...
 
-  maar config show CONFIG [flags]  print the whole effective configuration as TOML
-  maar config recipes              list the shipped configurations"""
+  maar config show CONFIG [flags]  print every setting in effect, as TOML
+  maar config recipes [WORD ...]   list the shipped configurations, or those
+                                   with these words in their names"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -39,19 +40,26 @@ def main(argv: Sequence[str]) -> int:
 
 def _recipes(argv: Sequence[str]) -> int:
     if argv and argv[0] in ("-h", "--help"):
-        print("usage: maar config recipes\n\nList the shipped configurations.")
+        print(
+            "usage: maar config recipes [WORD ...]\n\n"
+            "List the shipped configurations, or those with these words in their names."
+        )
         return 0
-    if argv:
-        raise UsageError(f"unexpected argument {argv[0]!r}: `maar config recipes` takes none")
     from rich.console import Console
     from rich.table import Table
 
     from maar.config.load import find, recipes
 
+    names = [name for name in recipes() if all(word.lower() in name for word in argv)]
+    if not names:
+        parts = {part for name in recipes() for part in name.split("-")}
+        missing = [word for word in argv if not any(word.lower() in name for name in recipes())]
+        hint = nearest(missing[0], parts) if missing else ""
+        raise UsageError(f"no recipe has {' and '.join(map(repr, argv))} in its name{hint}")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("recipe", no_wrap=True)
     table.add_column("what it does")
-    for name in recipes():
+    for name in names:
         first = find(name).read_text().partition("\n")[0]
         table.add_row(name, first.lstrip("# "))
     Console().print(table)
