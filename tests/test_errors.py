@@ -14,7 +14,7 @@ def test_exit_codes():
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("colr", "; did you mean 'colt'?"), ("zzz", ""), ("colt", "; did you mean 'colt'?")],
+    [("colr", "; did you mean 'colt'?"), ("zzz", ""), ("COLT", "; did you mean 'colt'?")],
 )
 def test_nearest(word, hint):
     assert nearest(word, ["colt", "maar", "ibp"]) == hint

@@ -28,8 +28,9 @@ class RunError(MaarError):
 
 def nearest(word: str, accepted: Iterable[str]) -> str:
     """Return `, did you mean 'x'?` for the closest accepted word, or an empty string."""
-    close = difflib.get_close_matches(word, list(accepted), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    folded = {each.lower(): each for each in accepted}
+    close = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.5)
+    return f"; did you mean {folded[close[0]]!r}?" if close else ""
 
 
 def unknown(what: str, word: object, accepted: Iterable[str]) -> UsageError:
