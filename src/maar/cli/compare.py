@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from maar.cli.parse import parse
+from maar.cli.parse import Switch, parse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,9 +38,9 @@ class CompareCommand:
     """Which weights of the runs: model, or a stage's such as stage-1-last."""
     list: Annotated[int, tyro.conf.arg(metavar="N")] = 20
     """How many images to list at most that only one of them certifies; all are in --json."""
-    json: bool = False
+    json: Switch = False
     """Print all of it as JSON, every image included."""
-    markdown: bool = False
+    markdown: Switch = False
     """Print it as Markdown."""
 
 
@@ -74,10 +74,11 @@ def main(argv: Sequence[str]) -> int:
 def _folder(where: str) -> Path:
     """Where the certifications of a network from the zoo go if nothing else is said."""
     from maar.errors import UsageError
+    from maar.zoo import entry, is_zoo
 
-    path = Path("certs") / f"zoo-{where[4:]}" if where.startswith("zoo:") else Path(where)
+    path = Path("certs") / f"zoo-{entry(where).name}" if is_zoo(where) else Path(where)
     if not path.is_dir():
-        certify = f" (make it: maar certify {where})" if where.startswith("zoo:") else ""
+        certify = f" (make it: maar certify {where})" if is_zoo(where) else ""
         raise UsageError(f"no such folder: {path}{certify}")
     return path
 
