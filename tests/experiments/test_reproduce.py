@@ -10,7 +10,9 @@ import time
 import pytest
 
 from maar.cli.main import main
+from maar.cli.reproduce import _report
 from maar.experiments.launch import Local
+from maar.experiments.tables import experiment, experiments
 
 # One row that trains in seconds.
 MINI = """
@@ -37,8 +39,35 @@ def here(tmp_path, monkeypatch):
 def test_list(here, capsys):
     assert main(["reproduce", "--list"]) == 0
     said = capsys.readouterr().out
-    for name in ("table1", "fig2", "beyond-1", "--profile smoke", "--profile paper"):
+    for name in ("table1", "fig2", "beyond-1", "--profile", "smoke", "paper"):
         assert name in said
+
+
+def test_the_list_has_a_line_for_each_in_a_narrow_terminal(here, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["reproduce", "--list"]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.partition("\n\n")[0].split("\n")]
+    assert len(lines) == 1 + len(experiments())
+    for name, line in zip(experiments(), lines[1:], strict=True):
+        assert line.startswith(f"{name} ")
+        assert line.endswith(experiment(name).title)
+
+
+def test_more_on_one(here, capsys):
+    assert main(["reproduce", "--list", "beyond-1", "mini.toml"]) == 0
+    said = capsys.readouterr().out
+    assert "MAAR around SABR     sabr       --method maar --base sabr" in said
+    assert "settings: mnist-0.1, cifar10-2_255" in said
+    assert "A small one (nothing)" in said
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_dry_run_breaks_no_name(here, capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["reproduce", "beyond-1", "--profile", "smoke", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "mnist-0.1-mtl_ibp-smoke-method-maar-base-mtl_ibp-seed0" in said
+    assert "nothing like it was measured" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(
@@ -120,6 +149,14 @@ def test_a_failed_row_is_named_at_the_end(here, capsys):
     found = json.loads((here / "results" / "smoke" / "mini.json").read_text())
     assert found["failed"]
     assert not found["is_complete"]
+
+
+def test_without_the_packages_of_a_report_there_is_a_line_about_it(here, capsys, monkeypatch):
+    monkeypatch.setattr("maar.report.write.find_spec", lambda name: None)
+    _report(here / "x.json", {"rows": [], "title": "x"}, here / "x")
+    said = capsys.readouterr().out
+    assert said.startswith("no page: maar report needs jinja2")
+    assert "pip install 'maar[report]'" in said
 
 
 @pytest.mark.slow

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from maar.cli.interrupt import leave_at_once
-from maar.cli.parse import parse
-from maar.errors import RunError, UsageError, unknown
+from maar.cli.parse import Switch, parse
+from maar.errors import MaarError, RunError, UsageError, unknown
 from maar.experiments.tables import experiment, experiments, profiles
 from maar.files import write_text
 
 if TYPE_CHECKING:
     from maar.experiments.launch import Launcher
     from maar.experiments.plan import Choice, Plan, Task
+    from maar.experiments.tables import Experiment
 
 OF_ROWS = "(default: those of each row)"
 ALL = "(default: all)"
@@ -39,7 +40,9 @@ class Reproduce:
     and a page NAME/index.html.
     """
 
-    names: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar=NAMES)] = ()
+    names: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar=NAMES, help_behavior_hint="")
+    ] = ()
     """Experiments of --list, or TOML files like them."""
     profile: str = "cpu"
     """How much is spent: smoke (a minute), cpu, paper (days)."""
@@ -72,20 +75,20 @@ class Reproduce:
         tyro.conf.arg(metavar="auto|ADDRESS", help_behavior_hint="(default: processes here)"),
     ] = None
     """Runs on a Ray cluster whose nodes share the folder of the runs; --ray alone is auto."""
-    list: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Show the experiments and profiles, and leave."""
-    dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
+    list: Switch = False
+    """Show the experiments and profiles, or more on NAME, and leave."""
+    dry_run: Switch = False
     """Show every run, how far it is and how long it may take, and leave."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code; 1 if some row failed."""
     args = parse(Reproduce, "maar reproduce", _with_address(argv))
-    if args.list:
-        return _list()
-    if not args.names:
-        raise UsageError(f"NAME is missing (accepted: {', '.join(experiments())}, FILE.toml)")
     chosen = [experiment(name) for name in dict.fromkeys(args.names)]
+    if args.list:
+        return _list(chosen)
+    if not chosen:
+        raise UsageError(f"NAME is missing (accepted: {', '.join(experiments())}, FILE.toml)")
     with leave_at_once():
         from maar.experiments.measured import require_data, require_same
         from maar.experiments.plan import make_plan, ordered
@@ -200,50 +203,27 @@ def _terminated() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _list() -> int:
+def _list(chosen: Sequence[Experiment]) -> int:
+    """The experiments, or more on those that are named."""
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("experiment", "of the paper", "what", "settings"):
-        table.add_column(column)
-    for each in map(experiment, experiments()):
-        table.add_row(each.name, each.of, each.about, "\n".join(each.settings), end_section=True)
-    console = Console()
-    console.print(table)
-    console.print()
-    for profile in profiles().values():
-        console.print(f"--profile {profile.name:<6} {profile.about}", highlight=False)
+    from maar.experiments.listing import details, listing
+
+    console = Console(highlight=False)
+    if not chosen:
+        console.print(listing([*map(experiment, experiments())], [*profiles().values()]))
+    for number, each in enumerate(chosen):
+        console.print(*([""] if number else []), details(each), sep="\n")
     return 0
 
 
-def _dry_run(plans: list[Plan], tasks: list[Task]) -> int:
+def _dry_run(plans: Sequence[Plan], tasks: Sequence[Task]) -> int:
     from rich.console import Console
-    from rich.table import Table
 
-    from maar.experiments.display import clock
-    from maar.experiments.estimate import estimate
-    from maar.experiments.measured import state_of
+    from maar.experiments.outlook import outlook
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("run", "task", "state", "how far"):
-        table.add_column(column, overflow="fold")
-    table.add_column("core time left", justify="right")
-    known, unknown_times, before = 0.0, 0, ""
-    for task in tasks:
-        state = state_of(task)
-        left = estimate(task, state)
-        known, unknown_times = known + (left or 0.0), unknown_times + (left is None)
-        time = "" if state.result else "?" if left is None else f"~{clock(left)}"
-        name = "" if task.run.name == before else task.run.name
-        before = task.run.name
-        table.add_row(name, task.label, state.word, state.progress, time)
-    console = Console()
-    console.print(table)
-    for row, reason in dict.fromkeys(each for plan in plans for each in plan.skipped):
-        console.print(f"skipped: {row}: {reason}", style="dim", highlight=False)
-    unmeasured = f", and {unknown_times} of unknown length" if unknown_times else ""
-    console.print(f"about {clock(known)} of one core left{unmeasured}", highlight=False)
+    console = Console(highlight=False)
+    console.print(outlook(plans, tasks, console.width))
     return 0
 
 
@@ -278,7 +258,7 @@ def _report(path: Path, found: dict[str, Any], out: Path) -> None:
     runs = list(dict.fromkeys(Path(run) for row in found["rows"] for run in row["runs"]))
     try:
         page = write_report([path, *runs], out, title=found["title"])
-    except UsageError as error:
+    except MaarError as error:
         print(f"no page: {error}")
         return
     print(f"page in {page}")

@@ -6,7 +6,7 @@ import sys
 import time
 from datetime import datetime
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -75,7 +75,7 @@ class Board(Display):
         self.live.update(board(progress, max(3, self.console.height - FRAME)), refresh=True)
 
 
-def board(progress: Progress, room: int) -> Table:
+def board(progress: Progress, room: int) -> Group:
     """The runs; where there are more than lines, those that are at work come first."""
     lines = [_line(run, progress) for run in dict.fromkeys(task.run for task in progress.tasks)]
     left_out = len(lines) - room
@@ -89,19 +89,14 @@ def board(progress: Progress, room: int) -> Table:
     )
     if left_out > 0:
         counts += f"; {left_out} runs not shown"
-    table = Table(
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-        header_style="dim",
-        caption=f"{counts}. Ctrl-C stops; the same command continues",
-        caption_justify="left",
-    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("run", "state", "progress", "time"):
         table.add_column(name, justify="right" if name == "time" else "left", no_wrap=True)
     for name, state, how_far, seconds in lines:
         table.add_row(name, Text(state, style=TONES.get(state, "cyan")), how_far, seconds)
-    return table
+    if progress.waiting or progress.running:
+        counts += ". Ctrl-C stops, the same command continues"
+    return Group(table, Text(counts, style="dim"))
 
 
 def _line(run: Run, progress: Progress) -> tuple[str, str, str, str]:

@@ -226,8 +226,8 @@ def _runs(row: Row, setting: Setting, choice: Choice) -> tuple[Run, ...] | str:
     if profile.flags and row.method not in profile.flags:
         return f"profile {profile.name} does not know method {row.method}"
     base = profile.flags.get(row.method, {})
-    plain = _config(recipe, *_words(base))
-    changed = _config(recipe, *_words({**base, **row.flags}))
+    plain = _config(recipe, *flag_words(base))
+    changed = _config(recipe, *flag_words({**base, **row.flags}))
 
     from maar.config import config_hash
 
@@ -240,7 +240,7 @@ def _runs(row: Row, setting: Setting, choice: Choice) -> tuple[Run, ...] | str:
     runs = []
     for seed in dict.fromkeys(seeds):
         name, config = f"{stem}-seed{seed}", dataclasses.replace(changed, seed=seed)
-        runs.append(Run(name, recipe, tuple(_words(flags)), seed, choice.runs / name, config))
+        runs.append(Run(name, recipe, tuple(flag_words(flags)), seed, choice.runs / name, config))
     return tuple(runs)
 
 
@@ -252,7 +252,8 @@ def _config(*words: str) -> Config:
     return parse_command(words, prog="maar train", description="")[0]
 
 
-def _words(flags: Mapping[str, Any]) -> list[str]:
+def flag_words(flags: Mapping[str, Any]) -> list[str]:
+    """Flags as one types them."""
     return [word for k, v in flags.items() for word in (f"--{_key(k)}", _text(v))]
 
 

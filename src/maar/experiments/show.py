@@ -161,13 +161,8 @@ def markdown(result: Object) -> str:
     if result["banner"]:
         parts.append(f"> **Not the paper's protocol:** {result['banner']}.")
     parts.append(_markdown_table(table.head, table.rows))
-    legend = [f"{name}: {text}." for name, text in LEGEND.items() if f"{name} %" in table.head]
-    if any(row["published"] and not row["is_comparable"] for row in result["rows"]):
-        legend.append("In parentheses: published with another network or verifier.")
-    if result["kind"] == "stages":
-        legend.append("ACC of a stage before the last is on the certified images.")
-    if legend:
-        parts.append(" ".join(legend))
+    if legend := _legend(result, table.head):
+        parts.append(legend)
     if table.notes:
         parts.append("\n".join(f"[{n}] {note}  " for n, note in enumerate(table.notes, 1)))
     if result["beside"]:
@@ -183,6 +178,16 @@ def markdown(result: Object) -> str:
             lines = [f"- {each['row']}: {each['reason']}" for each in result[key]]
             parts.append(f"{key.capitalize()}:\n\n" + "\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def _legend(result: Object, head: Sequence[str]) -> str:
+    """What the heads of the columns mean."""
+    legend = [f"{name}: {text}." for name, text in LEGEND.items() if f"{name} %" in head]
+    if any(row["published"] and not row["is_comparable"] for row in result["rows"]):
+        legend.append("In parentheses: published with another network or verifier.")
+    if result["kind"] == "stages":
+        legend.append("ACC of a stage before the last is on the certified images.")
+    return " ".join(legend)
 
 
 def _beside(result: Object) -> list[list[str]]:
@@ -227,7 +232,7 @@ def terminal(result: Object, width: int) -> Group:
     parts: list[Any] = [Text(f"{result['title']} ({result['of']})", style="bold cyan")]
     if result["banner"]:
         parts.append(Text(f"Not the paper's protocol: {result['banner']}", style="yellow"))
-    parts += ["", table, ""]
+    parts += ["", table, "", Text(_legend(result, [found.head[n] for n in kept]), style="dim")]
     parts += [Text(f"[{n}] {note}", style="dim") for n, note in enumerate(found.notes, 1)]
     parts += [Text(f"skipped: {e['row']}: {e['reason']}", style="dim") for e in result["skipped"]]
     return Group(*parts)

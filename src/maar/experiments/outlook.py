@@ -1,0 +1,72 @@
+"""What an experiment would take: for people at a terminal, however narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from maar.experiments.display import clock
+from maar.experiments.estimate import estimate
+from maar.experiments.measured import state_of
+from maar.experiments.plan import Plan, Task
+
+GAP = 2
+
+
+def outlook(plans: Sequence[Plan], tasks: Sequence[Task], width: int) -> RenderableType:
+    """Every task by its run: how far it is, and how long it may take.
+
+    The name of a run is one to copy, so it is never broken: where there is no room for it beside
+    its tasks, it stands above them.
+    """
+    rows: list[tuple[str, str, str, str]] = []
+    known, unknown_times, before = 0.0, 0, ""
+    for task in tasks:
+        state = state_of(task)
+        left = estimate(task, state)
+        known, unknown_times = known + (left or 0.0), unknown_times + (left is None)
+        time = "" if state.result else "?" if left is None else f"~{clock(left)}"
+        name = "" if task.run.name == before else task.run.name
+        before = task.run.name
+        rows.append((name, task.label, f"{state.word} {state.progress}".rstrip(), time))
+    parts: list[RenderableType] = [_outlook(rows, width)]
+    for row, reason in dict.fromkeys(each for plan in plans for each in plan.skipped):
+        parts.append(Text(f"skipped: {row}: {reason}", "dim"))
+    parts.append(Text(_left(known, unknown_times, len(tasks))))
+    return Group(*parts)
+
+
+def _outlook(rows: Sequence[tuple[str, str, str, str]], width: int) -> RenderableType:
+    heads = ("run", "task", "state", "core time left")
+    sizes = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    if sum(sizes) + GAP * (len(heads) - 1) <= width:
+        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+        for head in heads:
+            table.add_column(head, justify="right" if head == heads[-1] else "left", no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        return table
+    parts = [_line(heads, sizes, "dim")]
+    for row in rows:
+        if row[0]:
+            parts.append(Text(row[0], "bold", no_wrap=True))
+        parts.append(_line(row, sizes))
+    return Group(*parts)
+
+
+def _line(row: Sequence[str], sizes: Sequence[int], style: str = "") -> Text:
+    """A task below the name of its run; all lines with the same columns."""
+    _, task, state, time = row
+    line = f"{task:<{sizes[1]}}  {state:<{sizes[2]}}  {time:>{sizes[3]}}"
+    return Text(f"  {line.rstrip()}", style)
+
+
+def _left(known: float, unknown_times: int, tasks: int) -> str:
+    if unknown_times == tasks:
+        return "how long is not known: nothing like it was measured in this folder of runs"
+    unmeasured = f"{unknown_times} tasks of unknown length" if unknown_times else ""
+    measured = f"about {clock(known)} of one core" if known else ""
+    return f"left: {' and '.join(filter(None, (measured, unmeasured))) or 'nothing, all is done'}"
