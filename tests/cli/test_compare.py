@@ -56,6 +56,26 @@ def test_markdown(runs, capsys):
     assert "- McNemar: p = 0.0022 exact" in said
 
 
+def test_a_network_with_itself_is_no_question_of_chance(runs, capsys):
+    assert main(["compare", "a", "a"]) == 0
+    said = capsys.readouterr().out
+    assert "Both are the same weights: every verdict is the same." in said
+    for word in ("McNemar", "95 %", "not settled"):
+        assert word not in said
+
+
+def test_what_only_one_method_has_is_not_a_table(runs, tmp_path, capsys):
+    (tmp_path / "a" / "config.toml").write_text(
+        "[method]\nname = 'maar'\nlam = 6.0\nweight = 'soft'"
+    )
+    (tmp_path / "b" / "config.toml").write_text("[method]\nname = 'ibp'\nramp = 2.0\n")
+    assert main(["compare", "a", "b"]) == 0
+    said = capsys.readouterr().out
+    assert "method.name  maar  ibp" in said
+    assert "Only A has: method.lam 6.0, method.weight soft\n" in said
+    assert "Only B has: method.ramp 2.0\n" in said
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

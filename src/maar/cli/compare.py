@@ -102,6 +102,7 @@ def _markdown(found: Compared, listed: int) -> str:
         parts.append("".join(f"- {line}\n" for line in (*verdict(pair), *images(pair, listed))))
     if found.settings:
         parts.append(markdown(settings(found)))
+        parts.append("".join(f"- {line}\n" for line in settings_of_one(found)))
     return "\n".join(parts)
 
 
@@ -121,6 +122,8 @@ def _show(found: Compared, listed: int) -> None:
     if found.settings:
         console.print()
         _print(console, settings(found))
+        for line in settings_of_one(found):
+            console.print(line, markup=False)
 
 
 def _print(console: Console, table: Table) -> None:
@@ -152,7 +155,8 @@ def numbers(found: Compared, pair: Comparison) -> Table:
         return (Cell(name), *(Cell(f"{100 * x:.2f}", x) for x in shares), apart, Cell())
 
     certified = share("certified, in %", "verified", rest=False)
-    interval = Cell(f"95 %: {100 * low:+.2f} to {100 * high:+.2f}")
+    # Of one network there is nothing to estimate: what differs is not the images' doing.
+    interval = Cell("" if _is_same(pair) else f"95 %: {100 * low:+.2f} to {100 * high:+.2f}")
     counts = [
         ("open images", pair.open(pair.a), pair.open(pair.b), ""),
         ("certified by this one only", test.b, test.c, _who(pair)),
@@ -180,26 +184,40 @@ def _who(pair: Comparison) -> str:
 
 def verdict(pair: Comparison) -> list[str]:
     """The answers in words, caveats included."""
-    test, lines = pair.certified, []
-    exact, mid = test.p
-    lines.append(f"McNemar: {_p(exact)} exact, {_p(mid)} mid-p: {_meaning(test.b, test.c, exact)}")
-    opened = [pair.open(one) for one in (pair.a, pair.b)]
-    if any(opened):
-        low, high = (f"{100 * extreme.difference[0]:+.2f}" for extreme in pair.extremes)
-        lines.append(
-            f"Open: {opened[0]:,} images of A and {opened[1]:,} of B. Whatever they are, the robust"
-            f" shares differ by {low} to {high} points: {_robust(pair)}"
-        )
+    lines = [_same(pair)] if _is_same(pair) else _statistics(pair)
     for name, one in (("A", pair.a), ("B", pair.b)):
         more = len(one.verdicts) - len(pair.images)
         if more:
             lines.append(f"{name} has {more:,} images that the other has not: left out.")
-    if pair.a.weights == pair.b.weights:
-        lines.append("Both are the same weights: what differs is the verifiers' work.")
-    elif pair.a.verifiers != pair.b.verifiers:
+    if not _is_same(pair) and pair.a.verifiers != pair.b.verifiers:
         lines.append(
             f"Certified by different verifiers ({', '.join(pair.a.verifiers)}; "
             f"{', '.join(pair.b.verifiers)}): part of the difference may be theirs."
+        )
+    return lines
+
+
+def _is_same(pair: Comparison) -> bool:
+    return pair.a.weights == pair.b.weights
+
+
+def _same(pair: Comparison) -> str:
+    differs = any(pair.a.verdicts[i] != pair.b.verdicts[i] for i in pair.images)
+    what = "what differs is the verifiers' work" if differs else "every verdict is the same"
+    return f"Both are the same weights: {what}."
+
+
+def _statistics(pair: Comparison) -> list[str]:
+    """Whether it is chance, and what the open images could change."""
+    test = pair.certified
+    exact, mid = test.p
+    lines = [f"McNemar: {_p(exact)} exact, {_p(mid)} mid-p: {_meaning(test.b, test.c, exact)}"]
+    opened = [pair.open(one) for one in (pair.a, pair.b)]
+    if any(opened):
+        low, high = (f"{100 * extreme.difference[0]:+.2f}" for extreme in pair.extremes)
+        lines.append(
+            f"Open images: {opened[0]:,} of A and {opened[1]:,} of B. Whatever they are, the robust"
+            f" shares differ by {low} to {high} points: {_robust(pair)}"
         )
     return lines
 
@@ -249,9 +267,20 @@ def images(pair: Comparison, listed: int) -> list[str]:
 
 
 def settings(found: Compared) -> Table:
-    """In what the configurations differ."""
+    """In what the configurations differ, where both have the setting."""
     from maar.report.model import Cell, Column, Table
 
-    rows = tuple((Cell(key), Cell(one), Cell(other)) for key, one, other in found.settings)
+    both = [row for row in found.settings if row[1] and row[2]]
+    rows = tuple(tuple(map(Cell, row)) for row in both)
     columns = (Column("setting"), Column("A"), Column("B"))
     return Table("settings", "Settings that differ", columns, rows)
+
+
+def settings_of_one(found: Compared) -> list[str]:
+    """Settings that the other's method does not have: long lists that say little."""
+    lines = []
+    for side, name in ((1, "A"), (2, "B")):
+        own = [f"{row[0]} {row[side]}" for row in found.settings if not row[3 - side]]
+        if own:
+            lines.append(f"Only {name} has: {', '.join(own)}")
+    return lines
