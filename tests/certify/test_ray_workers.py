@@ -51,21 +51,20 @@ def verdicts(path):
 
 @pytest.fixture
 def workers_of(monkeypatch):
-    """Kill with SIGKILL the worker that is at an image, so many times: `workers_of({image: n})`."""
+    """Kill with SIGKILL the worker that gets an image, so many times: `workers_of({image: n})`."""
 
     def plant(times):
-        listen = ray_workers._Crew.listen
+        hand = ray_workers._Crew.hand
 
-        def deadly(crew):
-            for member in crew.pending.values():
-                jobs = member.piece.jobs if member.piece else []
-                index = jobs[0].index if len(jobs) == 1 else None
-                if times.get(index):
-                    times[index] -= 1
-                    os.kill(member.hello.pid, signal.SIGKILL)
-            return listen(crew)
+        def deadly(crew, member, piece):
+            index = piece.jobs[0].index if len(piece.jobs) == 1 else None
+            if times.get(index):
+                times[index] -= 1
+                # Before it can begin: a quick image would else be done by the time.
+                os.kill(member.hello.pid, signal.SIGKILL)
+            hand(crew, member, piece)
 
-        monkeypatch.setattr(ray_workers._Crew, "listen", deadly)
+        monkeypatch.setattr(ray_workers._Crew, "hand", deadly)
 
     return plant
 

@@ -10,7 +10,9 @@
   tip.hidden = true;
   document.body.append(tip);
 
+  let current = null;
   function show(owner) {
+    current = owner;
     tip.textContent = owner.dataset.tip;
     tip.hidden = false;
     owner.setAttribute("aria-describedby", "tip");
@@ -20,7 +22,12 @@
     tip.style.left = `${Math.max(12, left)}px`;
     tip.style.top = `${isBelow ? at.bottom + 6 : at.top - tip.offsetHeight - 6}px`;
   }
-  const hide = () => (tip.hidden = true);
+  function hide() {
+    current = null;
+    tip.hidden = true;
+  }
+  // A page that is still coming to rest must not take away what the pointer is on.
+  const follow = () => (current?.matches(":hover, :focus") ? show(current) : hide());
 
   for (const owner of document.querySelectorAll("main [title]")) {
     owner.dataset.tip = owner.title;
@@ -29,7 +36,7 @@
     for (const event of ["mouseleave", "blur"]) owner.addEventListener(event, hide);
   }
   addEventListener("keydown", (event) => event.key === "Escape" && hide());
-  addEventListener("scroll", hide, { passive: true, capture: true });
+  addEventListener("scroll", follow, { passive: true, capture: true });
 
   const links = new Map(
     [...document.querySelectorAll(".bar nav a")].map((a) => [a.hash.slice(1), a]),
