@@ -118,7 +118,8 @@ def test_what_alpha_crown_leaves_behind_is_of_the_classes_that_it_is_for():
     network = Network(nn.Sequential(*layers[:-1]), (1, 2, 2))
     x = torch.full((1, 1, 2, 2), 0.5)
     whole = Query.of(network, x, 2, 0.3)
-    rows = crown.crown(Query.of(network, x, 2, 0.3), torch.float64).reduction
+    first = crown.crown(Query.of(network, x, 2, 0.3), torch.float64)
+    rows = first.reduction
     assert rows is not None
     assert rows.network.columns
     crown.crown(whole, torch.float64)
@@ -130,6 +131,7 @@ def test_what_alpha_crown_leaves_behind_is_of_the_classes_that_it_is_for():
         assert left.reduction.network is not rows.network
         for n, k in enumerate(fewer):
             place = whole.targets.index(k)
+            torch.testing.assert_close(left.lb[n], first.lb[place])
             for mine, true in zip(
                 vars(left.reduction.rows).values(), vars(rows.rows).values(), strict=True
             ):
