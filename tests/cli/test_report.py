@@ -38,6 +38,17 @@ def test_a_report_of_everything(certified, here, capfd):
     assert "Mine &lt;b&gt;" in page
 
 
+def test_a_damaged_file_is_told_in_the_terminal_too(here, capfd):
+    run = next((here / "runs").iterdir())
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write("garbage\n")
+    assert main(["report", "runs", "-o", "damaged"]) == 0
+    said = capfd.readouterr()
+    assert said.err.startswith("warning: ")
+    assert "metrics.jsonl is damaged" in said.err
+    assert said.out.startswith("report in damaged")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -116,7 +116,8 @@ def test_from_nothing_to_the_page_and_no_step_twice(here, capsys, monkeypatch):
     assert "IBP, briefly" in (here / "out" / "mini.md").read_text()
     assert (here / "runs" / "mnist-0.1-ibp-smoke-epochs-1-seed0-train.log").exists()
 
-    assert (here / "out" / "mini" / "index.html").exists()
+    page = (here / "out" / "mini" / "index.html").read_text()
+    assert '<code class="command">maar reproduce mini.toml --profile smoke' in page
     monkeypatch.setattr("maar.cli.reproduce._report", lambda *words: None)  # once is enough
     begun = []
     start = Local.start
@@ -153,7 +154,7 @@ def test_a_failed_row_is_named_at_the_end(here, capsys):
 
 def test_without_the_packages_of_a_report_there_is_a_line_about_it(here, capsys, monkeypatch):
     monkeypatch.setattr("maar.report.write.find_spec", lambda name: None)
-    _report(here / "x.json", {"rows": [], "title": "x"}, here / "x")
+    _report(here / "x.json", {"rows": [], "title": "x", "command": "x"}, here / "x")
     said = capsys.readouterr().out
     assert said.startswith("no page: maar report needs jinja2")
     assert "pip install 'maar[report]'" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +40,16 @@ def main(argv: Sequence[str]) -> int:
     args = parse(ReportCommand, "maar report", argv)
 
     from maar.errors import UsageError
-    from maar.report.write import write_report
+    from maar.report.write import PAGE, read_report, save
 
     if not args.paths:
         raise UsageError(
             "maar report takes one or more folders, such as: maar report runs -o report"
         )
-    page = write_report(args.paths, args.out, args.title)
-    print(f"report in {args.out}: open {page.resolve().as_uri()}")
+    report = read_report(args.paths, args.out, args.title)
+    save(report, args.out)
+    for notice in report.notices:
+        if notice.level == "error":  # a damaged file: the page says so too, and shows the rest
+            print(f"warning: {notice.text}", file=sys.stderr)
+    print(f"report in {args.out}: open {(args.out / PAGE).resolve().as_uri()}")
     return 0

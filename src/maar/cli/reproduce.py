@@ -257,7 +257,7 @@ def _report(path: Path, found: dict[str, Any], out: Path) -> None:
 
     runs = list(dict.fromkeys(Path(run) for row in found["rows"] for run in row["runs"]))
     try:
-        page = write_report([path, *runs], out, title=found["title"])
+        page = write_report([path, *runs], out, found["title"], found["command"])
     except MaarError as error:
         print(f"no page: {error}")
         return

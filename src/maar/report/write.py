@@ -34,17 +34,22 @@ NEEDED = ("jinja2", "plotly", "matplotlib")
 _OURS = re.compile(r"(tables/[a-z0-9-]+\.(md|tex|csv))|(figures/[a-z0-9-]+\.(svg|pdf|csv))")
 
 
-def write_report(paths: Sequence[Path], out: Path, title: str = "") -> Path:
+def write_report(paths: Sequence[Path], out: Path, title: str = "", command: str = "") -> Path:
     """Report on runs, stores and experiments below `paths`; return the page's path.
 
-    An earlier report in `out` is replaced; a folder with anything else in it is refused.
+    The page says that it was made by `command`; default: `maar report` on these paths. An earlier
+    report in `out` is replaced; a folder with anything else in it is refused.
     """
+    save(read_report(paths, out, title, command), out)
+    return out / PAGE
+
+
+def read_report(paths: Sequence[Path], out: Path, title: str = "", command: str = "") -> Report:
+    """The report, not yet written; raises if it cannot be written to `out`."""
     require_extra()
     require_free(out)
-    command = shlex.join(["maar", "report", *map(str, paths), "-o", str(out)])
-    report = make_report(collect(paths), title, command)
-    save(report, out)
-    return out / PAGE
+    own = shlex.join(["maar", "report", *map(str, paths), "-o", str(out)])
+    return make_report(collect(paths), title, command or own)
 
 
 def require_extra() -> None:
