@@ -64,6 +64,13 @@ def test_a_network_with_itself_is_no_question_of_chance(runs, capsys):
         assert word not in said
 
 
+def test_a_damaged_certification_is_named(runs, tmp_path, capsys):
+    (tmp_path / "b" / "certify" / "eps-0.1-k" / "manifest.json").write_text("{")
+    assert main(["compare", "a", "b"]) == 2
+    said = capsys.readouterr().err
+    assert "b has no certification of model; b/certify/eps-0.1-k/manifest.json is damaged" in said
+
+
 def test_what_only_one_method_has_is_not_a_table(runs, tmp_path, capsys):
     (tmp_path / "a" / "config.toml").write_text(
         "[method]\nname = 'maar'\nlam = 6.0\nweight = 'soft'"

@@ -8,6 +8,7 @@ that question is answered from both ends: open for good or for bad.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,7 +179,9 @@ def compare(paths: tuple[Path, Path], weights: str = MODEL) -> Compared:
             )
         runs.append(found.runs[0])
         problems += found.problems
-    known = [_certified(run, path, weights) for run, path in zip(runs, paths, strict=True)]
+    known = [
+        _certified(run, path, weights, problems) for run, path in zip(runs, paths, strict=True)
+    ]
     one, other = known
     names = [run.name for run in runs]
     if names[0] == names[1]:
@@ -193,14 +196,18 @@ def compare(paths: tuple[Path, Path], weights: str = MODEL) -> Compared:
     return Compared((names[0], names[1]), _settings(*runs), tuple(pairs), tuple(problems))
 
 
-def _certified(run: Run, path: Path, weights: str) -> dict[tuple[str, float], Certified]:
+def _certified(
+    run: Run, path: Path, weights: str, problems: Sequence[str]
+) -> dict[tuple[str, float], Certified]:
     """(split, eps) -> what all certifications of these weights say together."""
     stores = list(run.certifications)
     if run.config:
         stores = [store for store in stores if store.weights == weights]
     if not stores:
         there = sorted({store.weights for store in run.certifications})
+        damaged = [problem for problem in problems if problem.startswith(f"{path}/")]
         hint = f"; there are some of {', '.join(there)}" if there else ""
+        hint = "; ".join((hint, *damaged))
         flag = "" if weights == MODEL else f" --weights {weights}"
         raise UsageError(
             f"{path} has no certification of {weights}{hint} (make one: maar certify {path}{flag})"
