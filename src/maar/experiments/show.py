@@ -55,7 +55,8 @@ def shown(result: Object) -> Shown:
         head.append(f"{METRICS[metric]} %")
         if metric in compared:
             head += ["published", "diff"]
-    head.append("images")
+    has_images = any(row["images"] is not None for row in rows)
+    head += ["images"] if has_images else []
     # Where a setting has several, ours differ in more than the method.
     has_networks = len({(row["setting"], row["network"]) for row in rows}) > len(
         {row["setting"] for row in rows}
@@ -76,7 +77,7 @@ def shown(result: Object) -> Shown:
                 form = "{}" if row["is_comparable"] else "({})"
                 line.append("" if value is None else f"{form.format(percent(value))} {mark}")
                 line.append("" if difference is None else form.format(f"{100 * difference:+.2f}"))
-        line.append(_images(row))
+        line += [_images(row)] if has_images else []
         line += [row["network"]] if has_networks else []
         cells.append(line)
     return Shown(head, cells, notes)
