@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from maar.config.config import Config
-from maar.errors import UsageError, nearest, unknown
+from maar.errors import UsageError, nearest
 from maar.methods import METHODS
 from maar.methods.base import Method
 from maar.settings import convert, group_class, hints, is_group
@@ -98,7 +98,10 @@ def find(where: str) -> Path:
         return path
     if path.suffix == ".toml" or len(path.parts) > 1:
         raise UsageError(f"no such file: {where}")
-    raise unknown("recipe", where, [*recipes(), "FILE.toml", "RUN FOLDER"])
+    raise UsageError(  # without the list of all recipes: it is longer than a screen
+        f"unknown recipe {where!r}{nearest(where, recipes())} (accepted: a recipe of "
+        "`maar config recipes`, FILE.toml, or the folder of a run)"
+    )
 
 
 def build(table: dict[str, Any], origin: Origin | None = None) -> Config:
