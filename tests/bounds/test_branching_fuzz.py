@@ -225,6 +225,16 @@ def test_the_search_may_say_what_it_likes(crossed, monkeypatch):
     nonsense = Nonsense(seed)
     monkeypatch.setattr(Ascent, "climb", lambda self, *args: nonsense.climb(*args))
     monkeypatch.setattr(Ascent, "low", lambda self, *args: nonsense.low(*args))
+    bound = Reduced.lower_in
+
+    def checked(self, rows, slopes, splits):
+        slope, price = torch.cat(slopes, 1), torch.cat([split.price for split in splits], 1)
+        assert bool(((slope >= 0) & (slope <= 1)).all())
+        assert bool(((price >= 0) & price.isfinite()).all())
+        assert slope.dtype == price.dtype == rows.X.dtype == torch.float64
+        return bound(self, rows, slopes, splits)
+
+    monkeypatch.setattr(Reduced, "lower_in", checked)
     for gap in (1e-2, 1.0):
         moved, minimum = moved_to(rows, least(found), gap)
         rounds = itertools.count(1)
