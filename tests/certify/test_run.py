@@ -23,6 +23,7 @@ from maar.certify.verdict import Verdict
 from maar.certify.workers import default_workers
 from maar.data import load
 from maar.errors import RunError, UsageError
+from maar.machine import machine
 
 INDICES = list(range(0, 1000, 40))
 
@@ -60,6 +61,7 @@ def test_what_is_written(plan, whole, mnist_mini):
         assert ("open" in r) == (r["verdict"] == "unknown")
         assert (r["by"] is None) == (r["verdict"] == "unknown")
         assert r["verdict"] != "verified" or r["lb"] > 0
+    assert json.loads((path / "manifest.json").read_text())["machine"] == machine()
     counted = {v: sum(r["verdict"] == v for r in records) for v in tally.counts}
     assert counted == tally.counts
     assert counted["verified"] >= 3

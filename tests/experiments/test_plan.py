@@ -30,7 +30,10 @@ def test_a_run_is_a_recipe_and_a_seed(plan_of):
         *("train", "mnist-0.1-maar-cpu", "--seed", "0", "--threads", "1"),
         *("--runs", str(folder.parent), "--name", folder.name, "--resume"),
     ]
-    assert certify.words == ["certify", str(folder), "--preset", "complete", "--workers", "1"]
+    assert certify.words == [
+        *("certify", str(folder), "--preset", "complete", "--timeout", "10"),
+        *("--workers", "1"),
+    ]
 
 
 def test_the_configuration_is_that_of_the_command(plan_of):

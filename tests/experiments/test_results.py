@@ -21,7 +21,7 @@ def found(plan_of, files):
     (maar, _) = plan.points
     for (train, certify), accuracy in zip(maar.tasks[:2], (0.98, 1.0), strict=True):
         files.train(train.run, accuracy)
-        files.certify(certify, VERDICTS)
+        files.certify(certify, VERDICTS, machine="a laptop")
     failed = {plan.points[1].tasks[0][0]: "it is broken"}
     return result(plan, "maar reproduce table1", failed)
 
@@ -51,6 +51,7 @@ def test_what_was_measured_how(found):
     assert row["seconds"] == pytest.approx(2 * (60 + 5 * 0.5 + 4 * 1.5))
     assert row["commands"][0].startswith("maar train mnist-0.1-maar-cpu --seed 0")
     assert found["hardware"]
+    assert row["certified_on"] == "a laptop"
     assert set(found["versions"]) == {"maar", "python", "torch"}
     json.dumps(found, allow_nan=False)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 import maar
@@ -26,6 +27,7 @@ from maar.certify.workers import LOCAL, Task, Team
 from maar.data import DataSet
 from maar.eps import Eps
 from maar.errors import UsageError
+from maar.machine import machine
 from maar.networks.checking import LayerError
 
 # Seconds for an image: several times what the hardest of a thousand took.
@@ -65,6 +67,8 @@ class Plan:
             "verifiers": self.task.cascade.names,
             "preset": self.preset,
             "maar": maar.__version__,
+            "torch": torch.__version__,
+            "machine": machine(),
             "source": self.source,
         }
 

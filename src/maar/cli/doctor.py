@@ -116,7 +116,8 @@ def device() -> list[Check]:
     """Processor, memory, threads and accelerators, with one small computation on each."""
     import torch
 
-    from maar.train.env import cpu_model, resolve_threads
+    from maar.machine import cpu_model
+    from maar.train.env import resolve_threads
 
     instructions = torch.backends.cpu.get_cpu_capability()
     checks = [

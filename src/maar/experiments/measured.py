@@ -158,6 +158,7 @@ def _count(store: Path, about: dict[str, Any], images: int, task: Task) -> State
             "verifiers": about["verifiers"],
             "settled": settled,
             "seconds": round(sum(tally.seconds.values()), 3),
+            "machine": about.get("machine", ""),
             "store": str(store),
         },
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import maar
 from maar.experiments.measured import State, state_of
 from maar.experiments.plan import MODEL, Plan, Point, Run, Task
 from maar.experiments.published import Published, everything, published
+from maar.machine import machine
 
 FORMAT = 1
 Object = dict[str, Any]
@@ -79,7 +79,7 @@ def result(plan: Plan, command: str, failed: dict[Task, str]) -> Object:
         "is_complete": not missing,
         "command": command,
         "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "hardware": hardware(),
+        "hardware": machine(),
         "versions": versions(),
         "rows": rows,
         "beside": [
@@ -153,6 +153,7 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         "train_seconds": [x.result("train")["seconds"] for x in seeds],
         "certify_seconds": [each["seconds"] for each in certified],
         "hardware": "; ".join(dict.fromkeys(_trained_on(seed.run) for seed in seeds)),
+        "certified_on": "; ".join(dict.fromkeys(each["machine"] or "?" for each in certified)),
         "runs": [str(seed.run.folder) for seed in seeds],
         "certify": [each["store"] for each in certified],
         "commands": [task.command for task in tasks],
@@ -216,13 +217,6 @@ def _trained_on(run: Run) -> str:
         return f"{env['cpu']}, {env['threads']} thread, {env['device']}, torch {env['torch']}"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-
-
-def hardware() -> str:
-    """This machine in a line."""
-    from maar.train.env import cpu_model
-
-    return f"{cpu_model()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
 
 
 def versions() -> dict[str, str]:

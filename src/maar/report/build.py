@@ -166,10 +166,16 @@ def _facts(found: Collected) -> list[tuple[str, str]]:
     datasets = dict.fromkeys(run.data for run in found.runs if run.data)
     facts = {
         "runs": ", ".join(f"{number} {state}" for state, number in states.items()),
-        "networks without a run": str(sum(not run.state for run in found.runs) or ""),
-        "certifications": str(len(found.certifications) or ""),
-        "searches of radii": str(len(found.radii) or ""),
-        "experiments": str(len(found.experiments) or ""),
+        **_number(sum(not run.state for run in found.runs), "network", " without a run"),
+        **_number(len(found.certifications), "certification"),
+        **_number(len(found.radii), "search", " of radii", plural="searches"),
+        **_number(len(found.experiments), "experiment"),
         "data": ", ".join(datasets),
     }
     return [(name, text) for name, text in facts.items() if text]
+
+
+def _number(number: int, noun: str, rest: str = "", *, plural: str = "") -> dict[str, str]:
+    """The noun in its number, and how many; nothing if there is none."""
+    name = noun if number == 1 else plural or f"{noun}s"
+    return {name + rest: str(number)} if number else {}

@@ -15,6 +15,7 @@ import torch
 
 import maar
 from maar.errors import UsageError
+from maar.machine import cpu_model
 
 
 def resolve_device(name: str) -> torch.device:
@@ -58,17 +59,6 @@ def environment(seed: int, threads: int, device: torch.device, devices: int) -> 
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
-
-
-def cpu_model() -> str:
-    """The CPU's name as the system gives it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _commit() -> str | None:
