@@ -78,7 +78,7 @@ def test_each_stage_is_certified_and_attacked(plan_of):
     commands = [" ".join(task.words[2:]) for task in plan.tasks[1:3]]
     weights = "--weights stage-1-last --limit 100"
     assert commands == [
-        f"--preset complete {weights} --timeout 10 --workers 1",
+        f"--preset complete --timeout 10 {weights} --workers 1",
         f"--layers 2 --steps 150 {weights}",
     ]
     assert "--weights" not in plan.tasks[-1].words  # the last stage is the run's end
