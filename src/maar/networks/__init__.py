@@ -43,6 +43,7 @@ NETWORKS = Registry(
     "network",
     {
         "convmed_2_2_100": "maar.networks.convmed:convmed_2_2_100",
+        "convmed_2_2_100_bn": "maar.networks.convmed:convmed_2_2_100_bn",
         "convmed_2_4_250": "maar.networks.convmed:convmed_2_4_250",
         "convmedbig_2_2_4_250": "maar.networks.convmedbig:convmedbig_2_2_4_250",
         "convmedbig_2_2_4_250_k334": "maar.networks.convmedbig:convmedbig_2_2_4_250_k334",

@@ -20,6 +20,14 @@ def convmed_2_2_100(
     return convnet(shape, classes, mean, std, convs=convs, hidden=[100])
 
 
+def convmed_2_2_100_bn(
+    shape: tuple[int, ...], classes: int, mean: Sequence[float], std: Sequence[float]
+) -> nn.Sequential:
+    """The paper's MNIST network with BatchNorm, for the IBP family"""
+    convs = [(32, 5, 2, 2), (64, 4, 2, 1)]
+    return convnet(shape, classes, mean, std, convs=convs, hidden=[100], batch_norm=True)
+
+
 def convmed_2_4_250(
     shape: tuple[int, ...], classes: int, mean: Sequence[float], std: Sequence[float]
 ) -> nn.Sequential:
