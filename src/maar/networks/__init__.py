@@ -46,6 +46,7 @@ NETWORKS = Registry(
         "convmed_2_2_100_bn": "maar.networks.convmed:convmed_2_2_100_bn",
         "convmed_2_4_250": "maar.networks.convmed:convmed_2_4_250",
         "convmedbig_2_2_4_250": "maar.networks.convmedbig:convmedbig_2_2_4_250",
+        "convmedbig_2_2_4_250_bn": "maar.networks.convmedbig:convmedbig_2_2_4_250_bn",
         "convmedbig_2_2_4_250_k334": "maar.networks.convmedbig:convmedbig_2_2_4_250_k334",
         "mlp": "maar.networks.mlp:mlp",
         "cnn5": "maar.networks.cnn5:cnn5",

@@ -22,6 +22,14 @@ def convmedbig_2_2_4_250(
     return convnet(shape, classes, mean, std, convs=convs, hidden=[250])
 
 
+def convmedbig_2_2_4_250_bn(
+    shape: tuple[int, ...], classes: int, mean: Sequence[float], std: Sequence[float]
+) -> nn.Sequential:
+    """The paper's CIFAR-10 network with BatchNorm, for the IBP family"""
+    convs = [(32, 3, 1, 1), (32, 4, 2, 1), (128, 4, 2, 1)]
+    return convnet(shape, classes, mean, std, convs=convs, hidden=[250], batch_norm=True)
+
+
 def convmedbig_2_2_4_250_k334(
     shape: tuple[int, ...], classes: int, mean: Sequence[float], std: Sequence[float]
 ) -> nn.Sequential:
