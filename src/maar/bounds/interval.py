@@ -144,11 +144,12 @@ def _affine(
     """centre -> W centre + b, radius -> |W| radius; `terms` is the longest sum of products."""
     value = boxes.graph.nodes[i].inputs[0]
     lb, ub = boxes.lb[value], boxes.ub[value]
+    if not boxes.rounding:
+        # (by the plain difference: half of a training step's time would go into `halves`' maximum)
+        middle, reach = apply((lb + ub) / 2), apply_abs((ub - lb) / 2)
+        return middle - reach, middle + reach, None
     centre, radius = halves(lb, ub)
     middle = apply(centre)
-    if not boxes.rounding:
-        reach = apply_abs(radius)
-        return middle - reach, middle + reach, None
     largest = torch.maximum(lb.abs(), ub.abs())
     reach, size = apply_abs(torch.cat([radius, largest])).chunk(2)
     # Neurons that are always zero add nothing to a sum, not even rounding.
@@ -216,7 +217,7 @@ def _mean(op: nn.Module) -> Tensor:
 
 def _relu(boxes: Boxes, i: int) -> Out:
     value = boxes.graph.nodes[i].inputs[0]
-    return boxes.lb[value].clamp(min=0), boxes.ub[value].clamp(min=0), None
+    return torch.relu(boxes.lb[value]), torch.relu(boxes.ub[value]), None
 
 
 def _flatten(boxes: Boxes, i: int) -> Out:

@@ -16,8 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maar.bounds.bound import Bound, Box, Enclosure, Pair, margins
-from maar.bounds.graph import Graph, trace
+from maar.bounds.graph import trace
 from maar.bounds.interval import Interval
+from maar.bounds.merged import merged
 from maar.eps import Eps
 from maar.methods import shi
 from maar.methods.base import Batch, Method, Outputs, Stage
@@ -147,7 +148,7 @@ def enclosed(
     """Bounds of z_y - z_k over a box, [N, classes - 1], or of the rows C of the logits."""
     if "graph" not in batch.memo:
         batch.memo["graph"] = trace(batch.net, batch.x.shape[1:])
-    graph: Graph = batch.memo["graph"]
+    graph = merged(batch.memo["graph"])
     if C is None:
         C = margins(batch.y, graph.shapes[-1].numel(), batch.x.dtype)
     return bound(graph, box, C, known)
