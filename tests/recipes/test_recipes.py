@@ -97,7 +97,8 @@ def test_the_published_settings_of_the_ibp_family():
 def test_the_cpu_profile_is_validated_and_on_the_small_network(method):
     config = load(f"mnist-0.1-{method}-cpu")
     assert config.method.name == method
-    assert (config.network, config.valid) == ("convmed_2_2_100", 5000)
+    network = "convmed_2_2_100_bn" if isinstance(config.method, Bounded) else "convmed_2_2_100"
+    assert (config.network, config.valid) == (network, 5000)
 
 
 @pytest.mark.parametrize("group", GROUPS)
