@@ -145,7 +145,7 @@ def _affine(
     value = boxes.graph.nodes[i].inputs[0]
     lb, ub = boxes.lb[value], boxes.ub[value]
     if not boxes.rounding:
-        # (by the plain difference: half of a training step's time would go into `halves`' maximum)
+        # (the plain difference: this is for training, where a gradient of `halves` is dear)
         middle, reach = apply((lb + ub) / 2), apply_abs((ub - lb) / 2)
         return middle - reach, middle + reach, None
     centre, radius = halves(lb, ub)
