@@ -3,6 +3,7 @@
 import importlib.machinery
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,9 +72,24 @@ def test_the_index_says_how_it_was_made(here, trained):
     summary = json.loads((trained / "certify" / "summary.json").read_text())
     assert (entry.data, str(entry.eps), entry.network) == ("mnist_mini", "0.02", "mlp")
     assert entry.command == "maar train my.toml"
-    assert entry.certify == f"maar certify zoo:{NAME} --limit 10"
+    verifiers = "misclassified,quick_pgd"
+    assert entry.certify == f"maar certify zoo:{NAME} --limit 10 --verifiers {verifiers}"
     assert (entry.accuracy, entry.images) == (summary["accuracy"], 10)
     assert entry.path.read_bytes() == (trained / "model.safetensors").read_bytes()
+
+
+def test_the_index_says_how_long_was_tried(here, add, trained, tmp_path):
+    """Defaults are not named; the time that the open images had is, where it was another."""
+    run = shutil.copytree(trained, tmp_path / "run")
+    summary = json.loads((run / "certify" / "summary.json").read_text())
+    [verdicts] = run.glob("certify/*/verdicts.jsonl")
+    records = [json.loads(line) for line in verdicts.read_text().splitlines()]
+    for seconds, flags in ((120.0, ""), (7.5, " --timeout 7.5")):
+        verdicts.write_text("".join(json.dumps({**r, "limit": seconds}) + "\n" for r in records))
+        changed = {**summary, "preset": "complete"}
+        (run / "certify" / "summary.json").write_text(json.dumps(changed))
+        add.add(run, "timed", here)
+        assert zoo.entry("timed").certify == f"maar certify zoo:timed --limit 10{flags}"
 
 
 def test_adding_again_replaces(here, add, trained):
@@ -104,6 +120,16 @@ def test_the_list(here, capsys):
     assert main(["zoo", "mnist_mini-0.2"]) == 2
     err = capsys.readouterr().err
     assert f"unknown network 'mnist_mini-0.2'; did you mean 'zoo:{NAME}'?" in err
+
+
+def test_a_narrow_list_keeps_what_matters(here, capsys, monkeypatch):
+    for columns, heads in ((120, "acc CR images MB"), (80, "acc CR")):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(["zoo"]) == 0
+        head, first, *_ = capsys.readouterr().out.splitlines()
+        assert head.split()[-len(heads.split()) :] == heads.split()
+        assert first.startswith(f"zoo:{NAME} ")
+        assert max(len(head), len(first)) <= columns
 
 
 def test_no_networks(here, capsys):

@@ -14,6 +14,11 @@ from maar.zoo import PREFIX, Entry, entries, entry
 if TYPE_CHECKING:
     from rich.table import Table
 
+# Of the list: columns of numbers, those that a narrow terminal does without, and what is between.
+NUMBERS = ("acc", "CR", "images", "MB")
+DISPENSABLE = ("MB", "images")
+GAP = 2
+
 
 @dataclass(frozen=True)
 class Zoo:
@@ -32,29 +37,50 @@ def main(argv: Sequence[str]) -> int:
     if args.name is not None:
         Console().print(_one(entry(args.name)))
     elif known:
-        Console().print(_list(list(known.values())))
+        console = Console()
+        console.print(_list(list(known.values()), console.width))
         print("try one: maar certify zoo:NAME --limit 100; how it was made: maar zoo NAME")
     else:
         print("no networks come with this version of maar; train one: maar train demo")
     return 0
 
 
-def _list(known: list[Entry]) -> Table:
+def _list(known: list[Entry], width: int) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    # A name must be there whole, to be copied; where it is narrow, the rest breaks into lines.
-    table.add_column("name", no_wrap=True, min_width=max(len(PREFIX + one.name) for one in known))
-    for head in ("data", "eps", "method", "network"):
-        table.add_column(head, overflow="fold")
-    for head in ("acc", "CR", "images", "MB"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for one in known:
-        size = f"{one.path.stat().st_size / 1e6:.1f}" if one.path.is_file() else "missing"
-        shares = (f"{100 * one.accuracy:.2f}", f"{100 * one.certified:.2f}")
-        facts = (one.data, str(one.eps), one.method, one.network)
-        table.add_row(PREFIX + one.name, *facts, *shares, f"{one.images:,}", size)
+    rows = [_facts(one) for one in known]
+    widths = {head: max(len(head), *(len(row[head]) for row in rows)) for head in rows[0]}
+    # The name must be there whole, to be copied. Narrow terminals do without what matters least;
+    # where that is not enough, the rest breaks into lines.
+    for head in DISPENSABLE:
+        if sum(widths.values()) + GAP * (len(widths) - 1) > width:
+            del widths[head]
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+    for head in widths:
+        if head in NUMBERS:
+            table.add_column(head, justify="right", no_wrap=True)
+        elif head == "name":
+            table.add_column(head, no_wrap=True, min_width=widths[head])
+        else:
+            table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*(row[head] for head in widths))
     return table
+
+
+def _facts(one: Entry) -> dict[str, str]:
+    """One line of the list."""
+    return {
+        "name": PREFIX + one.name,
+        "data": one.data,
+        "eps": str(one.eps),
+        "method": one.method,
+        "network": one.network,
+        "acc": f"{100 * one.accuracy:.2f}",
+        "CR": f"{100 * one.certified:.2f}",
+        "images": f"{one.images:,}",
+        "MB": f"{one.path.stat().st_size / 1e6:.1f}" if one.path.is_file() else "missing",
+    }
 
 
 def _one(one: Entry) -> Table:
