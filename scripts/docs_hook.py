@@ -1,7 +1,8 @@
 """mkdocs hook: pages that are made when the documentation is built, so that none can fall behind.
 
 `cli.md` is what each command says with `--help` (`python scripts/docs_hook.py` prints it without
-mkdocs); `contributing.md` and `changelog.md` are the files at the top of the repository.
+mkdocs); `results.md` is what `maar reproduce` has written; `contributing.md` and `changelog.md` are
+the files at the top of the repository.
 """
 
 from __future__ import annotations
@@ -76,12 +77,29 @@ def command_line() -> str:
     return "\n".join(parts)
 
 
+RESULTS = """\
+# Results
+
+What `maar reproduce` has written into `results/cpu`, as it is: accuracy and certified robustness of
+the networks that were trained here, beside the published numbers. The JSON files there have more:
+the command of every run, its seconds, the machine, which verifier settled how many images.
+"""
+
+
+def results(root: Path) -> str:
+    """All tables of measurements on one page."""
+    pages = sorted((root / "results" / "cpu").glob("*.md"))
+    texts = [path.read_text(encoding="utf-8") for path in pages]
+    return "\n".join([RESULTS, *(re.sub("^#", "##", text, flags=re.M) for text in texts)])
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Called by mkdocs once the files of docs/ are known."""
     from mkdocs.structure.files import File
 
     root = Path(config.docs_dir).parent
     files.append(File.generated(config, "cli.md", content=command_line()))
+    files.append(File.generated(config, "results.md", content=results(root)))
     for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
         # links of a file at the top start with docs/, those of a page in docs/ do not
         text = (root / name).read_text(encoding="utf-8").replace("](docs/", "](")

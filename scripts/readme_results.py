@@ -1,0 +1,62 @@
+"""Write the README's table of measurements from the file that `maar reproduce` wrote.
+
+python scripts/readme_results.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from maar.experiments.show import percent, spread
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "results" / "cpu" / "table1-mnist-0.1.json"
+BEGIN, END = "<!-- measured: scripts/readme_results.py -->", "<!-- end of measured -->"
+
+
+def block(result: dict[str, Any]) -> str:
+    """The table, and below it what it was measured with."""
+    head = ["system", "ACC %", "published", "CR %", "published", "CR at most %", "seeds", "minutes"]
+    rows = [_row(row) for row in result["rows"] if row["seeds"]]
+    lines = [head, ["---"] * len(head), *rows]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    images = {row["images"] for row in result["rows"] if row["seeds"]}
+    assert len(images) == 1, "rows of different images cannot stand in one table"
+    return (
+        f"{table}\n\n"
+        f"{images.pop():,} test images; {result['hardware']}; minutes of one core to train and "
+        "certify one network; mean ± standard deviation over the seeds. In parentheses: published "
+        "with another network or verifier. Made by\n"
+        f"`{result['command']}`."
+    )
+
+
+def _row(row: dict[str, Any]) -> list[str]:
+    metrics = row["metrics"]
+    cells = [row["system"]]
+    for name in ("accuracy", "certified"):
+        value = row["published"].get(name)
+        form = "{}" if row["is_comparable"] else "({})"
+        cells += [spread(metrics[name]), "" if value is None else form.format(percent(value))]
+    minutes = sum(map(_mean, (row["train_seconds"], row["certify_seconds"]))) / 60
+    return [*cells, spread(metrics["certified_upper"]), str(len(row["seeds"])), f"{minutes:.0f}"]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def renewed(readme: str, result: dict[str, Any]) -> str:
+    """The README with the table in its place."""
+    before, rest = readme.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{block(result)}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    path = ROOT / "README.md"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(renewed(text, json.loads(RESULT.read_text())), encoding="utf-8")
