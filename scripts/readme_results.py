@@ -29,9 +29,17 @@ def block(result: dict[str, Any]) -> str:
         f"{table}\n\n"
         f"{images.pop():,} test images; {result['hardware']}; minutes of one core to train and "
         "certify one network; mean ± standard deviation over the seeds. In parentheses: published "
-        "with another network or verifier. Made by\n"
+        f"with another network or verifier. Networks: {_networks(result)}. Made by\n"
         f"`{result['command']}`."
     )
+
+
+def _networks(result: dict[str, Any]) -> str:
+    of: dict[str, list[str]] = {}
+    for row in result["rows"]:
+        if row["seeds"]:
+            of.setdefault(row["network"], []).append(row["system"])
+    return "; ".join(f"`{name}` ({', '.join(systems)})" for name, systems in of.items())
 
 
 def _row(row: dict[str, Any]) -> list[str]:
@@ -42,7 +50,9 @@ def _row(row: dict[str, Any]) -> list[str]:
         form = "{}" if row["is_comparable"] else "({})"
         cells += [spread(metrics[name]), "" if value is None else form.format(percent(value))]
     minutes = sum(map(_mean, (row["train_seconds"], row["certify_seconds"]))) / 60
-    return [*cells, spread(metrics["certified_upper"]), str(len(row["seeds"])), f"{minutes:.0f}"]
+    there, wanted = len(row["seeds"]), len(row["seeds_wanted"])
+    seeds = f"{there}" if there == wanted else f"{there} of {wanted}"
+    return [*cells, spread(metrics["certified_upper"]), seeds, f"{minutes:.0f}"]
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -53,7 +63,7 @@ def renewed(readme: str, result: dict[str, Any]) -> str:
     """The README with the table in its place."""
     before, rest = readme.split(BEGIN)
     _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{block(result)}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{block(result)}\n\n{END}{after}"
 
 
 if __name__ == "__main__":

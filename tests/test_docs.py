@@ -1,6 +1,7 @@
 """Code that the documentation shows must run, and must be true."""
 
 import importlib.util
+import json
 import re
 import textwrap
 from pathlib import Path
@@ -26,13 +27,18 @@ def python_blocks(page):
     return [textwrap.dedent(block) for block in found]
 
 
-@pytest.fixture(scope="module")
-def docs_hook():
-    """What mkdocs runs to make the command-line reference."""
-    spec = importlib.util.spec_from_file_location("docs_hook", ROOT / "scripts" / "docs_hook.py")
+def script(name):
+    """scripts/NAME.py as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def docs_hook():
+    """What mkdocs runs to make the command-line reference."""
+    return script("docs_hook")
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +115,19 @@ def test_the_reference_has_every_command(docs_hook, monkeypatch):
     page = docs_hook.command_line()
     for command in COMMANDS:
         assert f"\n## maar {command}\n" in page
+
+
+def test_the_results_have_a_page(docs_hook):
+    page = docs_hook.results(ROOT)
+    assert page.count("\n# ") == 0
+    for path in (ROOT / "results" / "cpu").glob("*.json"):
+        assert f"\n## {json.loads(path.read_text())['title']}\n" in page
+
+
+def test_the_readme_has_the_numbers_that_were_measured():
+    readme_results = script("readme_results")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    result = json.loads(readme_results.RESULT.read_text())
+    assert readme_results.renewed(text, result) == text
+    result["rows"][0]["metrics"]["certified"]["mean"] -= 0.001
+    assert readme_results.renewed(text, result) != text
