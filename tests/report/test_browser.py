@@ -267,6 +267,29 @@ def test_a_phone_scrolls_downwards_only(phone):
     assert phone.evaluate(width) == [375, 375]
 
 
+OVERLAPS = """() => {
+  const apart = (a, b) =>
+    a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+  const title = section => {
+    const range = document.createRange();
+    range.selectNodeContents(section.querySelector("h2"));
+    return range.getBoundingClientRect();
+  };
+  const links = [...document.querySelectorAll("section .files a")];
+  const hit = a => !apart(a.getBoundingClientRect(), title(a.closest("section")));
+  return [links.length, links.filter(hit).map(a => a.textContent)];
+}"""
+
+
+@pytest.mark.parametrize("width", [320, 375, 560, 800, 1280])
+def test_the_links_to_files_leave_the_titles_alone(desk, width):
+    desk.set_viewport_size({"width": width, "height": 740})
+    count, hits = desk.evaluate(OVERLAPS)
+    assert count
+    assert hits == []
+    desk.set_viewport_size({"width": 1280, "height": 900})
+
+
 def test_without_javascript_the_tables_are_there(still, example):
     for table in example.tables():
         rows = still.locator(f"#table-{table.id} tbody > tr:first-child")

@@ -52,9 +52,10 @@ def test_results_are_means_over_seeds_with_their_evidence(seeds):
     table = block(report, "results")
     assert column(table, "system") == ["maar-lam-2", "maar", "maar"]
     assert column(table, "eps") == ["0.1", "0.1", "0.2"]
-    assert column(table, "CR") == ["30.0", "55.0 ± 7.1", "10.0"]
-    assert column(table, "ACC") == ["90.0", "90.5 ± 0.7", "90.5 ± 0.7"]
-    assert column(table, "CR at most") == ["100.0", "70.0 ± 0.0", "100.0"]
+    assert column(table, "CR") == ["30.00", "55.00 ± 7.07", "10.00"]
+    assert column(table, "ACC") == ["90.00", "90.50 ± 0.71", "90.50 ± 0.71"]
+    assert column(table, "CR at most") == ["100.00", "70.00 ± 0.00", "100.00"]
+    assert len(set(column(table, "training"))) == 1  # of a run, however many seeds there are
     evidence = table.rows[1][5].evidence
     assert (evidence.images, evidence.of, evidence.seeds) == (10, 10_000, (0, 1))
     assert evidence.preset == "complete"
@@ -113,7 +114,7 @@ def test_stages(seeds):
     table = block(report, "stages")
     rows = [row for row in table.rows if row[0].text == "maar"]
     assert [row[2].text for row in rows] == ["1", "2"]
-    assert [row[7].text for row in rows] == ["40.0", "55.0 ± 7.1"]
+    assert [row[7].text for row in rows] == ["40.00", "55.00 ± 7.07"]
     assert [row[5].text for row in rows] == ["17.95 ± 0.07", "7.95 ± 0.07"]
     figure = block(report, "stages-cr")
     assert [series.name for series in figure.series] == ["maar"]
@@ -126,7 +127,7 @@ def test_latent_robustness_of_a_stage(tmp_path, make_run):
     content |= {"latent_robustness": {"0": 0.9, "3": 0.7, "4": 0.6}, "attack": {"steps": 150}}
     (run / "evaluate-stage-1-last.json").write_text(json.dumps(content))
     table = block(make_report(collect([tmp_path])), "stages")
-    assert column(table, "LR") == ["70.0", ""]
+    assert column(table, "LR") == ["70.00", ""]
     assert "ReLU 3" in table.rows[0][8].evidence.preset
 
 

@@ -62,12 +62,12 @@ def test_published_beside_ours_with_what_it_rests_on(report_on):
     texts = {name: cell.text for name, cell in found.items()}
     assert texts["setting"] == "MNIST, eps 0.1"
     assert (texts["CR"], texts["CR published"], texts["CR difference"]) == (
-        "96.8 ± 0.2",
+        "96.80 ± 0.20",
         "97.3",
-        "-0.5",
+        "-0.50",
     )
     assert found["CR"].mark == (0.973, 0.968)
-    assert "at most 97.0" in found["CR"].note
+    assert "at most 97.00" in found["CR"].note
     assert found["CR difference"].tone == "bad"
     evidence = found["CR"].evidence
     assert (evidence.profile, evidence.seeds, evidence.hardware) == ("cpu", (0, 1, 2), "AMD EPYC")

@@ -159,7 +159,8 @@ def test_what_rows_rest_on_is_said_once(example):
     assert proof.columns == ["system", "CR"]
     assert proof.notes == ["rerun"]
     assert (
-        brief([proof]) == "1,000 of 10,000 test images · complete · cpu · seeds 0, 1, 2 · 123.4 s"
+        brief([proof])
+        == "1,000 of 10,000 test images · complete · cpu · seeds 0, 1, 2 · 2 min 03 s in all"
     )
     (group,) = groups(table)
     assert [bool(found) for _, found in supported(group, table)] == [False, True]

@@ -165,7 +165,7 @@ def _facts(found: Collected) -> list[tuple[str, str]]:
     states = Counter(run.state for run in found.runs if run.state)
     datasets = dict.fromkeys(run.data for run in found.runs if run.data)
     facts = {
-        "runs": ", ".join(f"{number} {state}" for state, number in states.items()),
+        **{f"{state} {'run' if n == 1 else 'runs'}": str(n) for state, n in states.items()},
         **_number(sum(not run.state for run in found.runs), "network", " without a run"),
         **_number(len(found.certifications), "certification"),
         **_number(len(found.radii), "search", " of radii", plural="searches"),

@@ -52,7 +52,7 @@ def experiment_section(path: Path, content: Object) -> Section | None:
     if beside:
         blocks.append(_elsewhere(name, beside))
     facts = {
-        "compared with": word(content, "of"),
+        "Compared with": word(content, "of"),
         "profile": word(content, "profile"),
         "hardware": word(content, "hardware"),
         "command": word(content, "command"),
@@ -206,14 +206,14 @@ def _row(
     for key in shown:
         ours, published = _mean(row, key), _published(row, key)
         std = number(table(table(row, "metrics"), key), "std")
-        text = "" if ours is None else f"{100 * ours:.1f}"
+        text = "" if ours is None else f"{100 * ours:.2f}"
         if std and len(evidence.seeds) > 1:
-            text += f" ± {100 * std:.1f}"
+            text += f" ± {100 * std:.2f}"
         mark = None
         if is_comparable and ours is not None and published is not None:
             mark = (published, ours)
         upper = _mean(row, "certified_upper") if key == "certified" else None
-        note = "" if upper is None else f"at most {100 * upper:.1f} with more proofs"
+        note = "" if upper is None else f"at most {100 * upper:.2f} with more proofs"
         cells.append(Cell(text, ours, evidence, "strong", note, mark=mark) if text else Cell())
         cells.append(_published_cell(row, published, is_comparable))
         cells.append(_difference(ours, published) if is_comparable else Cell())
@@ -248,7 +248,7 @@ def _difference(ours: float | None, published: float | None) -> Cell:
     if ours is None or published is None:
         return Cell()
     change = ours - published
-    return Cell(f"{100 * change:+.1f}", change, tone="good" if change >= 0 else "bad")
+    return Cell(f"{100 * change:+.2f}", change, tone="good" if change >= 0 else "bad")
 
 
 def _mean(row: Object, key: str) -> float | None:

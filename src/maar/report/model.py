@@ -67,6 +67,15 @@ class Evidence:
         return [(name, text) for name, text in facts.items() if text]
 
 
+def duration(seconds: float) -> str:
+    """A time, as people read it."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {whole % 60:02d} s"
+
+
 @dataclass(frozen=True)
 class Cell:
     """One entry of a table."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from maar.report.collect import MODEL, Collected, Run, Store
 from maar.report.model import Cell, Column, Evidence, Table
 from maar.report.read import count, number, numbers, table
@@ -44,7 +46,7 @@ def results_table(found: Collected) -> Table | None:
         Column("CR at most", numeric=True, help=UPPER),
         Column("images", numeric=True, help="That CR was measured on"),
         Column("preset", filterable=True, help="Which verifiers were asked"),
-        Column("training", numeric=True, help="Time of all its runs"),
+        Column("training", numeric=True, help="Mean time of its finished runs"),
     )
     return Table(
         "results",
@@ -82,6 +84,7 @@ def _row(system: System, eps: float | None) -> tuple[Cell, ...] | None:
     seeds = max(len(stores), len(accuracies))
     images = [store.images for _, store in stores]
     texts = dict.fromkeys(_images(store) for _, store in stores)
+    finished = [run for run in system.runs if run.state == "finished"]
     presets = dict.fromkeys(store.preset or ", ".join(store.verifiers) for _, store in stores)
     return (
         plain(system.name),
@@ -93,7 +96,7 @@ def _row(system: System, eps: float | None) -> tuple[Cell, ...] | None:
         percent([number(store.summary, "certified_upper") or 0.0 for _, store in stores], evidence),
         Cell(" / ".join(texts), min(images, default=None)),
         plain(" / ".join(presets)),
-        seconds_cell(sum(run.seconds for run in system.runs)),
+        seconds_cell(fmean(run.seconds for run in finished or system.runs)),
     )
 
 
@@ -149,7 +152,7 @@ def _certification(run: Run, store: Store) -> tuple[Cell, ...]:
 
     def share(name: str) -> Cell:
         value = number(summary, name)
-        return Cell() if value is None else percent([value], [evidence], 2)
+        return Cell() if value is None else percent([value], [evidence])
 
     ends = [f"{100 * end:.1f}" for end in numbers(summary, "certified_interval95")]
     counts = ("misclassified", "falsified", "verified", "unknown", "error")

@@ -102,7 +102,7 @@ def _accuracy(run: Run, last: dict[str, Any]) -> Cell:
 
 
 def _share(run: Run, share: float | None, file: str) -> Cell:
-    return Cell() if share is None else percent([share], [trained(run, file)], 2)
+    return Cell() if share is None else percent([share], [trained(run, file)])
 
 
 def _of(last: dict[str, Any], key: str, whole: str) -> Cell:

@@ -11,7 +11,7 @@ from typing import Any
 
 from maar.eps import Eps
 from maar.report.collect import MODEL, Run, Store
-from maar.report.model import Cell, Evidence
+from maar.report.model import Cell, Evidence, duration
 from maar.report.read import Object, number, table
 
 # Neither the name nor the machine makes a run another experiment.
@@ -158,14 +158,14 @@ def together(evidence: Sequence[Evidence]) -> Evidence | None:
     )
 
 
-def percent(values: Sequence[float], evidence: Sequence[Evidence] = (), digits: int = 1) -> Cell:
+def percent(values: Sequence[float], evidence: Sequence[Evidence] = ()) -> Cell:
     """Shares as a cell in percent: their mean, and the standard deviation if there are several."""
     if not values:
         return Cell()
     mean = fmean(values)
-    text = f"{100 * mean:.{digits}f}"
+    text = f"{100 * mean:.2f}"
     if len(values) > 1:
-        text += f" ± {100 * stdev(values):.{digits}f}"
+        text += f" ± {100 * stdev(values):.2f}"
     is_mixed = len({(one.images, one.split, one.preset) for one in evidence}) > 1
     note = "not all seeds with the same images and verifiers" if is_mixed else ""
     return Cell(text, mean, together(evidence), note=note)
@@ -190,11 +190,4 @@ def plain(text: str) -> Cell:
 
 def seconds_cell(seconds: float) -> Cell:
     """A time, as people read it."""
-    if not seconds:
-        return Cell()
-    whole = round(seconds)
-    if whole < 60:
-        return Cell(f"{seconds:.1f} s", seconds)
-    hours, minutes = divmod(whole // 60, 60)
-    text = f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {whole % 60:02d} s"
-    return Cell(text, seconds)
+    return Cell(duration(seconds), seconds) if seconds else Cell()

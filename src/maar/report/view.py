@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from maar.report.model import Block, Cell, Evidence, Figure, Notice, Table
+from maar.report.model import Block, Cell, Evidence, Figure, Notice, Table, duration
 
 LEVELS = ("error", "warning", "info")
 CODE = re.compile(r"`([^`\n]+)`")
@@ -133,13 +133,18 @@ def supported(group: Group, table: Table) -> list[tuple[tuple[Cell, ...], list[P
 
 
 TELLING = ("images", "preset", "profile", "seeds", "seconds")
-WORDS = {"images": "{} images", "seeds": "seeds {}", "seconds": "{} s"}
+WORDS = {"images": "{} images", "seeds": "seeds {}"}
 
 
 def brief(found: list[Proof]) -> str:
     """The most telling evidence of a row in a line: how much was tried, by what, how often."""
-    fullest = max(([] if p.evidence is None else p.evidence.facts() for p in found), key=len)
-    facts = dict(fullest)
+    known = [proof.evidence for proof in found if proof.evidence is not None]
+    if not known:
+        return "notes"
+    fullest = max(known, key=lambda evidence: len(evidence.facts()))
+    facts = dict(fullest.facts())
+    if fullest.seconds is not None:
+        facts["seconds"] = duration(fullest.seconds) + " in all" * (len(fullest.seeds) > 1)
     parts = (WORDS.get(name, "{}").format(facts[name]) for name in TELLING if name in facts)
     return " · ".join(parts) or "notes"
 
