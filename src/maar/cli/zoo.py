@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Of the list: columns of numbers, those that a narrow terminal does without, and what is between.
 NUMBERS = ("acc", "CR", "images", "MB")
-DISPENSABLE = ("MB", "images")
+DISPENSABLE = ("MB", "images", "network")
 GAP = 2
 
 
