@@ -6,11 +6,11 @@ python scripts/readme_results.py
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from maar.experiments.show import percent, spread
+from maar.experiments.show import markdown_table, percent, seeds, spread
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "results" / "cpu" / "table1-mnist-0.1.json"
@@ -21,17 +21,20 @@ def block(result: dict[str, Any]) -> str:
     """The table, and below it what it was measured with."""
     head = ["system", "ACC %", "published", "CR %", "published", "CR at most %", "seeds", "minutes"]
     rows = [_row(row) for row in result["rows"] if row["seeds"]]
-    lines = [head, ["---"] * len(head), *rows]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     images = {row["images"] for row in result["rows"] if row["seeds"]}
     assert len(images) == 1, "rows of different images cannot stand in one table"
     return (
-        f"{table}\n\n"
-        f"{images.pop():,} test images; {result['hardware']}; minutes of one core to train and "
-        "certify one network; mean ± standard deviation over the seeds. In parentheses: published "
-        f"with another network or verifier. Networks: {_networks(result)}. Made by\n"
-        f"`{result['command']}`."
+        f"{markdown_table(head, rows)}\n\n"
+        f"{images.pop():,} test images; {result['hardware']}; minutes of one core, other runs "
+        "beside it, to train and certify one network; mean ± standard deviation over the seeds. "
+        "In parentheses: published with another network or verifier. "
+        f"Networks: {_networks(result)}.{_missing(result)} Made by\n`{result['command']}`."
     )
+
+
+def _missing(result: dict[str, Any]) -> str:
+    names = [row["system"] for row in result["rows"] if not row["seeds"]]
+    return f" Not measured yet: {', '.join(names)}." if names else ""
 
 
 def _networks(result: dict[str, Any]) -> str:
@@ -49,14 +52,8 @@ def _row(row: dict[str, Any]) -> list[str]:
         value = row["published"].get(name)
         form = "{}" if row["is_comparable"] else "({})"
         cells += [spread(metrics[name]), "" if value is None else form.format(percent(value))]
-    minutes = sum(map(_mean, (row["train_seconds"], row["certify_seconds"]))) / 60
-    there, wanted = len(row["seeds"]), len(row["seeds_wanted"])
-    seeds = f"{there}" if there == wanted else f"{there} of {wanted}"
-    return [*cells, spread(metrics["certified_upper"]), seeds, f"{minutes:.0f}"]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    minutes = (fmean(row["train_seconds"]) + fmean(row["certify_seconds"])) / 60
+    return [*cells, spread(metrics["certified_upper"]), seeds(row), f"{minutes:.0f}"]
 
 
 def renewed(readme: str, result: dict[str, Any]) -> str:

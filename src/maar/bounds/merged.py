@@ -3,8 +3,8 @@
     s (W h + b) + t  =  (s W) h + (s b + t)
 
 A scale of its own makes a domain pass over every neuron several times more, forwards and backwards:
-about a tenth of a step of IBP. (`networks.folding` does this once and for
-all, to a network whose training is over.)
+about a tenth of a step of IBP. (`networks.folding` does this once and for all, to a network whose
+training is over.)
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def shown(result: Object) -> Shown:
         line = [row["setting"], row["system"]]
         if result["kind"] in X:
             line.append(str(row["x"]))
-        line.append(_seeds(row))
+        line.append(seeds(row))
         mark = _mark(row, notes) if row["published"] else ""
         for metric in metrics:
             line.append(spread(row["metrics"].get(metric)))
@@ -97,7 +97,8 @@ def percent(share: float) -> str:
     return one if abs(float(one) - 100 * share) < 1e-6 else f"{100 * share:.2f}"
 
 
-def _seeds(row: Object) -> str:
+def seeds(row: Object) -> str:
+    """How many there are, and of how many where some are to come."""
     there, wanted = len(row["seeds"]), len(row["seeds_wanted"])
     return str(there) if there == wanted else f"{there} of {wanted}"
 
@@ -161,7 +162,7 @@ def markdown(result: Object) -> str:
     parts = [f"# {result['title']}", f"{result['of']}: {result['about']}."]
     if result["banner"]:
         parts.append(f"> **Not the paper's protocol:** {result['banner']}.")
-    parts.append(_markdown_table(table.head, table.rows))
+    parts.append(markdown_table(table.head, table.rows))
     if legend := _legend(result, table.head):
         parts.append(legend)
     if table.notes:
@@ -169,7 +170,7 @@ def markdown(result: Object) -> str:
     if result["beside"]:
         parts.append(
             "## Published since, not to be ranked with the above\n\n"
-            + _markdown_table(
+            + markdown_table(
                 ["setting", "system", "ACC %", "CR %", "network, verifier"], _beside(result)
             )
         )
@@ -203,7 +204,8 @@ def _beside(result: Object) -> list[list[str]]:
     ]
 
 
-def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Heads and cells between pipes."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
 
