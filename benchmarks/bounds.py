@@ -26,7 +26,8 @@ from maar.bounds.bound import Problem, margins
 from maar.bounds.crown import Crown
 from maar.bounds.graph import Graph, compile_network
 from maar.bounds.interval import Interval
-from maar.bounds.reduced import Affine, Reduced, reduce
+from maar.bounds.linear import Affine
+from maar.bounds.reduced import Reduced, reduce
 from maar.data import load
 from maar.exchange.onnx_in import read_onnx
 from maar.networks import make

@@ -11,7 +11,8 @@ from maar.bounds.ascent import Ascent, Rates, _State
 from maar.bounds.bound import Corners, Problem, margins
 from maar.bounds.branching import Branching
 from maar.bounds.graph import compile_network
-from maar.bounds.reduced import Split, reduce
+from maar.bounds.linear import Split
+from maar.bounds.reduced import reduce
 
 GRID = 301
 

@@ -18,7 +18,8 @@ from maar.bounds.ascent import Ascent
 from maar.bounds.bound import Corners, Problem, margins
 from maar.bounds.branching import Branching
 from maar.bounds.graph import compile_network
-from maar.bounds.reduced import Reduced, Split, reduce
+from maar.bounds.linear import Split
+from maar.bounds.reduced import Reduced, reduce
 
 
 def at(line, point):

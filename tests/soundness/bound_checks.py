@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from maar.bounds.bound import Bound, Corners, Enclosure, Pair, margins
 from maar.bounds.graph import Graph, compile_network, trace
 from maar.bounds.interval import Interval
-from maar.bounds.reduced import Affine, Reduced
+from maar.bounds.linear import Affine
+from maar.bounds.reduced import Reduced
 
 
 @dataclass(frozen=True)

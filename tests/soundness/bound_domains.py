@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pytest
 import torch
 
+from maar.bounds import local
 from maar.bounds.alpha_crown import AlphaCrown
 from maar.bounds.best_of import BestOf
-from maar.bounds.bound import Bound
+from maar.bounds.bound import Bound, Enclosure, Problem
 from maar.bounds.crown import Crown
 from maar.bounds.graph import Graph
 from maar.bounds.hybrid_zonotope import HybridZonotope
 from maar.bounds.interval import Interval
 from maar.bounds.learned_zonotope import LearnedZonotope
+from maar.bounds.reduced import reduce
 from maar.bounds.zonotope import Zonotope
 
 
@@ -49,6 +52,21 @@ def _best_of(rounding: bool, graph: Graph) -> Bound:
     return BestOf(parts)
 
 
+class _Grouped(AlphaCrown):
+    """The inner bounds in groups wherever there are any, and returned with the outer ones."""
+
+    def _one(self, problem: Problem) -> Enclosure:
+        network, rows = reduce(problem, self.rounding)
+        low, high = network.bounds(rows)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(local, "WORTH", 0)
+            low, network = self.improve(network, rows, low[0])
+        pre = network.boxes.pre()
+        for (lb, ub), layer in zip(pre, network.layers, strict=True):
+            lb.view(-1)[layer.index], ub.view(-1)[layer.index] = layer.lb, layer.ub
+        return Enclosure(low[None], high, pre)
+
+
 DOMAINS = (
     Domain("interval", lambda r, _: Interval(r)),
     Domain("zonotope", lambda r, _: Zonotope(rounding=r)),
@@ -61,6 +79,7 @@ DOMAINS = (
     Domain("alpha_crown last", lambda r, _: AlphaCrown("last", steps=3, rounding=r)),
     Domain("alpha_crown all", lambda r, _: AlphaCrown("all", steps=3, rounding=r)),
     Domain("alpha_crown shared", lambda r, _: AlphaCrown("all", "targets", 3, rounding=r)),
+    Domain("alpha_crown grouped", lambda r, _: _Grouped("all", steps=3, rounding=r)),
     # a budget that no reduced network fits into: the plain way
     Domain("alpha_crown plain", lambda r, _: AlphaCrown("last", steps=3, rounding=r, budget=1)),
     Domain("best_of", _best_of),

@@ -25,6 +25,7 @@ from maar.bounds import (
     backward,
     interval,
     learned_zonotope,
+    local,
     reduced,
     relax,
     rounding,
@@ -111,8 +112,8 @@ def cases() -> tuple[tuple[Case, Truth], ...]:
 BY_NAME = {domain.name: domain for domain in DOMAINS}
 EXACT = [How(torch.float64), How(torch.float64, compiled=True)]
 ROUNDED = [How(rounding=True), How(rounding=True, compiled=True)]
-# (these two compile the network themselves)
-COMPILED = ["alpha_crown all", "learned_zonotope"]
+# (these compile the network themselves)
+COMPILED = ["alpha_crown all", "alpha_crown grouped", "learned_zonotope"]
 CHECKED = ["interval", "zonotope", "zonotope free slopes", "crown", *COMPILED]
 
 
@@ -457,6 +458,34 @@ def upper_bounds_by_the_lower_lines(patch):
         return relaxed
 
     patch.setattr(Reduced, "_relaxed", wrong(Reduced._relaxed))
+
+
+@bug
+def groups_that_see_too_little(patch):
+    swap(patch, local, "_first", lambda old: lambda seen: old(seen)[:, :-1])
+
+
+@bug
+def groups_that_do_not_see_through_relus(patch):
+    def wrong(old):
+        def sees(rows, before, member):
+            return [*old(rows, before, member)[:-1], old(rows, [], member)[-1]]
+
+        return sees
+
+    swap(patch, local, "_sees", wrong)
+
+
+@bug
+def neurons_of_a_group_mixed_up(patch):
+    def wrong(old):
+        def groups(*given):
+            found = old(*given)
+            return found and replace(found, slot=found.slot.roll(1))
+
+        return groups
+
+    swap(patch, local, "local", wrong)
 
 
 # ---------------------------------------------------------------- rounding

@@ -19,10 +19,12 @@ import torch
 from torch import Tensor
 
 from maar.bounds.backward import specification
-from maar.bounds.bound import Bound, Enclosure, Problem
+from maar.bounds.bound import Bound, Enclosure, Pair, Problem
 from maar.bounds.crown import Crown, lower
 from maar.bounds.interval import Boxes
-from maar.bounds.reduced import Affine, Layer, Reduced, TooLarge, reduce
+from maar.bounds.linear import Affine
+from maar.bounds.local import Local, local
+from maar.bounds.reduced import Layer, Reduced, TooLarge, reduce
 from maar.bounds.relax import lower_slope, upper_line
 
 
@@ -100,11 +102,9 @@ class AlphaCrown(Bound):
             return best, tightest
         rows = spec[open_]
         last = _start(reduced.layers, 1 if self.share == "targets" else len(open_), lower_slope)
-        inner: list[list[Tensor]] = []
+        inner: list[_Inner] = []
         if self.slopes == "all":
-            for k, layer in enumerate(reduced.layers):
-                # Measured: from the upper line's slope the inner bounds climb fastest.
-                inner.append(_start(reduced.layers[:k], 2 * len(layer.index), _upper_slope))
+            inner = [_Inner.start(reduced, k) for k in range(len(reduced.layers))]
 
         def bound() -> Tensor:
             nonlocal tightest
@@ -112,7 +112,8 @@ class AlphaCrown(Bound):
             tightest = _tighter(tightest, current)
             return current.lower(rows, last)
 
-        every = [slope for group in [last, *inner] for slope in group if slope.numel()]
+        every = [*last, *(slope for each in inner for slope in each.slopes)]
+        every = [slope for slope in every if slope.numel()]
         with torch.enable_grad():
             return self._ascend(bound, every, best, open_), tightest
 
@@ -158,16 +159,38 @@ def _upper_slope(lb: Tensor, ub: Tensor) -> Tensor:
     return upper_line(lb, ub)[0]
 
 
-def _retightened(reduced: Reduced, inner: list[list[Tensor]]) -> Reduced:
+@dataclass(frozen=True)
+class _Inner:
+    """The slopes by which the ReLU inputs of one layer are bounded, all at once or in groups."""
+
+    slopes: list[Tensor]
+    groups: Local | None
+
+    @staticmethod
+    def start(reduced: Reduced, k: int) -> _Inner:
+        """Measured: from the upper line's slope the inner bounds climb fastest."""
+        before, count = reduced.layers[:k], 2 * len(reduced.layers[k].index)
+        groups = local(reduced, k)
+        if groups is not None:
+            return _Inner(groups.slopes(before, _upper_slope), groups)
+        return _Inner(_start(before, count, _upper_slope), None)
+
+    def bounds(self, so_far: Reduced, rows: Affine) -> Pair:
+        if self.groups is not None:
+            return self.groups.bounds(so_far.layers, self.slopes)
+        low, high = zip(*(slope.chunk(2) for slope in self.slopes), strict=True)
+        return so_far.lower(rows, low), so_far.upper(rows, high)
+
+
+def _retightened(reduced: Reduced, inner: list[_Inner]) -> Reduced:
     """The same network with every ReLU input bounded again, by the slopes of its own bound."""
     layers: list[Layer] = []
     for layer, slopes in zip(reduced.layers, inner, strict=True):
         lb, ub = layer.lb, layer.ub
         if len(layer.index) and layer.rows.Z.shape[1]:
-            so_far = replace(reduced, layers=layers)
-            low, high = zip(*(slope.chunk(2) for slope in slopes), strict=True)
-            lb = never_below(lb, so_far.lower(layer.rows, low))
-            ub = -never_below(-ub, -so_far.upper(layer.rows, high))
+            low, high = slopes.bounds(replace(reduced, layers=layers), layer.rows)
+            lb = never_below(lb, low)
+            ub = -never_below(-ub, -high)
         layers.append(replace(layer, lb=lb, ub=ub))
     return replace(reduced, layers=layers)
 

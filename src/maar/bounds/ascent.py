@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from maar.bounds.reduced import Affine, Reduced
+from maar.bounds.linear import Affine
+from maar.bounds.reduced import Reduced
 from maar.bounds.relax import lower_slope, upper_line
 
 # Adam's, as usual.

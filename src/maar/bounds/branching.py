@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from maar.bounds.ascent import Ascent, Rates
-from maar.bounds.reduced import Affine, Reduced, Split
+from maar.bounds.linear import Affine, Split
+from maar.bounds.reduced import Reduced
 from maar.bounds.relax import lower_slope, upper_line
 
 # A ReLU with a positive coefficient is relaxed from below, where its slope is free to adapt: it is

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from maar.bounds.alpha_crown import never_below
 from maar.bounds.bound import Bound, Enclosure, Problem
-from maar.bounds.reduced import Affine, Layer, Reduced, reduce
+from maar.bounds.linear import Affine
+from maar.bounds.reduced import Layer, Reduced, reduce
 from maar.bounds.relax import upper_line
 from maar.errors import UsageError
 

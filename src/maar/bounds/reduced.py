@@ -24,6 +24,7 @@ from maar.bounds.backward import Backward, specification
 from maar.bounds.bound import Pair, Problem, intersect
 from maar.bounds.graph import Graph, one_affine
 from maar.bounds.interval import EXTRA, Boxes, output
+from maar.bounds.linear import Affine, Lines, Split, below_by, replaced
 from maar.bounds.relax import lower_slope, parallel_lines, upper_line
 from maar.bounds.rounding import gamma, halves
 from maar.bounds.rows import Rows, neurons
@@ -37,33 +38,6 @@ SLOWER = 4
 
 class TooLarge(RunError):
     """The reduced network does not fit into its memory budget, or would not pay."""
-
-
-@dataclass
-class Affine:
-    """Rows X x + Z z + c, each exact up to its own e; z lists the unstable ReLUs so far."""
-
-    X: Tensor
-    Z: Tensor
-    c: Tensor
-    e: Tensor
-
-    def __len__(self) -> int:
-        return len(self.c)
-
-    @staticmethod
-    def joined(parts: Sequence[Affine]) -> Affine:
-        """The rows of all parts, in order."""
-        if len(parts) == 1:
-            return parts[0]
-        fields = zip(*(vars(part).values() for part in parts), strict=True)
-        return Affine(*(torch.cat(tensors) for tensors in fields))
-
-    def __getitem__(self, keep: Tensor) -> Affine:
-        return Affine(self.X[keep], self.Z[keep], self.c[keep], self.e[keep])
-
-    def __neg__(self) -> Affine:
-        return Affine(-self.X, -self.Z, -self.c, self.e)
 
 
 @dataclass
@@ -84,19 +58,6 @@ class Layer:
     def below(self) -> Tensor:
         """CROWN's slopes of the lines below them."""
         return lower_slope(self.lb, self.ub)
-
-
-@dataclass
-class Split:
-    """A part of the box for each row: where the ReLUs of one layer have the signs asked for.
-
-    `sign`, [R, U_k]: 1 for v >= 0, -1 for v <= 0, 0 for either. There z = v or z = 0, and
-    sign * v >= 0 may be taken off a lower bound any number of times: `price`, [R, U_k], >= 0, is
-    how often (a Lagrange multiplier).
-    """
-
-    sign: Tensor
-    price: Tensor
 
 
 @dataclass
@@ -176,47 +137,24 @@ class Reduced:
 
         `seen` collects the coefficients of the z, last layer first.
         """
-        X, Z, c, e = rows.X, rows.Z, rows.c, rows.e
-        start = Z.shape[1]
+        start = rows.Z.shape[1]
         for k in range(self._depth(start) - 1, -1, -1):
             layer = self.layers[k]
             if not len(layer.index):
                 continue
-            stop, start = start, start - len(layer.index)
-            above, intercept, below = self._lines(layer, slopes[k] if slopes else None)
-            if splits is not None:
-                is_free, is_on = splits[k].sign == 0, (splits[k].sign > 0).to(Z)
-                above = torch.where(is_free, above, is_on)
-                intercept = torch.where(is_free, intercept, torch.zeros_like(is_on))
-                below = torch.where(is_free, below, is_on)
+            start -= len(layer.index)
+            lines = self._lines(layer, slopes[k] if slopes else None)
             if seen is not None:
-                seen.append(Z[:, start:stop])
-            positive = Z[:, start:stop].clamp(min=0)
-            negative = Z[:, start:stop] - positive
-            if upper:
-                to_above, to_below = positive, negative
-            else:
-                to_above, to_below = negative, positive
-            part = to_above * above + to_below * below
-            if splits is not None:
-                part = part - splits[k].sign * splits[k].price
-            X = torch.addmm(X, part, layer.rows.X)
-            Z = torch.addmm(Z[:, :start], part, layer.rows.Z)
-            lifted = to_above @ intercept if intercept.dim() == 1 else (to_above * intercept).sum(1)
-            c = torch.addmv(c, part, layer.rows.c) + lifted
-            e = torch.addmv(e, part.abs(), layer.rows.e)
-        return X, c, e
+                seen.append(rows.Z[:, start:])
+            rows = replaced(rows, start, layer.rows, lines, upper, splits[k] if splits else None)
+        return rows.X, rows.c, rows.e
 
-    def _lines(self, layer: Layer, slope: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Slope and intercept above, slope below."""
+    def _lines(self, layer: Layer, slope: Tensor | None) -> Lines:
         if self.parallel:
             above, intercept = parallel_lines(layer.lb, layer.ub, slope)
-            return above, intercept, above
-        below = layer.below
-        if slope is not None:
-            # A ReLU that became stable on the way is exact; its slope is no choice any more.
-            below = torch.where((layer.lb < 0) & (layer.ub > 0), slope, below)
-        return *layer.above, below
+            return Lines(above, intercept, above)
+        below = layer.below if slope is None else below_by(layer.lb, layer.ub, layer.below, slope)
+        return Lines(*layer.above, below)
 
     def _depth(self, columns: int) -> int:
         """How many ReLUs stand behind the first `columns` columns of Z."""

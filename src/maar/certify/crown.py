@@ -10,7 +10,8 @@ from torch import Tensor
 
 from maar.bounds.bound import Pair, Problem
 from maar.bounds.crown import Crown
-from maar.bounds.reduced import Affine, Reduced, TooLarge, reduce
+from maar.bounds.linear import Affine
+from maar.bounds.reduced import Reduced, TooLarge, reduce
 from maar.certify.query import Query
 
 # The same bounds without a reduced network, which on many unstable ReLUs is the quicker way.

@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from maar.bounds.reduced import Affine, Reduced
+from maar.bounds.linear import Affine
+from maar.bounds.reduced import Reduced
 from maar.bounds.relax import upper_line
 
 

@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from maar.bounds.reduced import Affine, Reduced
+from maar.bounds.linear import Affine
+from maar.bounds.reduced import Reduced
 from maar.bounds.rounding import INFLATE
 from maar.certify.solvers.model import Csr, Model
 

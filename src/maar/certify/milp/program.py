@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from maar.bounds.bound import Problem
-from maar.bounds.reduced import Affine, Reduced, TooLarge, reduce
+from maar.bounds.linear import Affine
+from maar.bounds.reduced import Reduced, TooLarge, reduce
 from maar.certify.crown import Found, Reduction, crown, reduced
 from maar.certify.lookout import Lookout
 from maar.certify.milp.encoding import Encoded, Encoder

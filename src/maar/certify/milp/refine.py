@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import torch
 
 from maar.bounds.bound import Pair
-from maar.bounds.reduced import Affine, Reduced
+from maar.bounds.linear import Affine
+from maar.bounds.reduced import Reduced
 from maar.certify.milp import choose
 from maar.certify.milp.encoding import Encoder
 from maar.certify.solvers.solver import Solver

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from maar.bounds.reduced import Affine, Reduced
+from maar.bounds.linear import Affine
+from maar.bounds.reduced import Reduced
 from maar.certify.milp import choose
 from maar.certify.milp.program import Program
 
