@@ -485,7 +485,7 @@ def neurons_of_a_group_mixed_up(patch):
 
         return groups
 
-    swap(patch, local, "local", wrong)
+    swap(patch, local, "grouped", wrong)
 
 
 # ---------------------------------------------------------------- rounding

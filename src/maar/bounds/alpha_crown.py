@@ -23,7 +23,7 @@ from maar.bounds.bound import Bound, Enclosure, Pair, Problem
 from maar.bounds.crown import Crown, lower
 from maar.bounds.interval import Boxes
 from maar.bounds.linear import Affine
-from maar.bounds.local import Local, local
+from maar.bounds.local import Local, grouped
 from maar.bounds.reduced import Layer, Reduced, TooLarge, reduce
 from maar.bounds.relax import lower_slope, upper_line
 
@@ -33,7 +33,8 @@ class AlphaCrown(Bound):
     """Optimised backward linear bounds, one image at a time.
 
     `slopes`: "last" or "all" (see above). `share`: "none" gives each target class its own
-    slopes in the last bound, "targets" one set for all of them. `budget`: see `reduce`.
+    slopes in the last bound, "targets" one set for all of them. `budget`: see `reduce`; as much
+    again may go to groups of neurons (`bounds.local`).
     `seconds`: when they are over, the best bounds so far are the result.
     """
 
@@ -104,7 +105,8 @@ class AlphaCrown(Bound):
         last = _start(reduced.layers, 1 if self.share == "targets" else len(open_), lower_slope)
         inner: list[_Inner] = []
         if self.slopes == "all":
-            inner = [_Inner.start(reduced, k) for k in range(len(reduced.layers))]
+            share = self.budget // len(reduced.layers)
+            inner = [_Inner.start(reduced, k, share) for k in range(len(reduced.layers))]
 
         def bound() -> Tensor:
             nonlocal tightest
@@ -167,10 +169,10 @@ class _Inner:
     groups: Local | None
 
     @staticmethod
-    def start(reduced: Reduced, k: int) -> _Inner:
+    def start(reduced: Reduced, k: int, budget: int) -> _Inner:
         """Measured: from the upper line's slope the inner bounds climb fastest."""
         before, count = reduced.layers[:k], 2 * len(reduced.layers[k].index)
-        groups = local(reduced, k)
+        groups = grouped(reduced, k, budget)
         if groups is not None:
             return _Inner(groups.slopes(before, _upper_slope), groups)
         return _Inner(_start(before, count, _upper_slope), None)

@@ -16,7 +16,10 @@ from torch import Tensor
 
 @dataclass
 class Affine:
-    """Rows X x + Z z + c, each exact up to its own e; z lists the unstable ReLUs so far."""
+    """Rows X x + Z z + c, each exact up to its own e; z lists the unstable ReLUs so far.
+
+    (In `bounds.local` all of them have one more dimension in front, of groups.)
+    """
 
     X: Tensor
     Z: Tensor

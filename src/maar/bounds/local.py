@@ -1,10 +1,10 @@
 """The bounds of a convolution's neurons, each computed on the part of the image that it sees.
 
 A neuron of the second convolution sees a tenth of the image and some of the ReLUs before it; its
-row in the reduced network (`bounds.reduced`) is zero elsewhere. Neurons at one place see the same
-part: they are a group. One batched product over all groups takes the place of one over the whole
-image, with the same terms but the zeros. What a group sees is read off the rows, so that nothing is
-assumed about the network between.
+row in the reduced network (`bounds.reduced`) is zero elsewhere. Neurons at one place see about the
+same part: they are a group, which sees what any of them sees. One batched product over all groups
+takes the place of one over the whole image, with the same terms but the zeros. What a group sees is
+read off the rows, so that nothing is assumed about the network between.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Local:
             rows = replaced(rows, start, self.layers[j], lines, upper=False)
         middle = rows.X @ self.centre[..., None]
         reach = rows.X.abs() @ self.radius[..., None]
-        lower = rows.c - rows.e + (middle - reach)[..., 0]
+        lower = rows.c + middle[..., 0] - reach[..., 0] - rows.e
         low, high = (half.flatten()[self.slot] for half in lower.chunk(2, dim=1))
         return low, -high
 
@@ -74,55 +74,89 @@ def _lines(layer: Layer, seen: Tensor, slope: Tensor) -> Lines:
 
 
 @torch.no_grad()
-def local(reduced: Reduced, k: int) -> Local | None:
-    """The groups of layer k's neurons; None where that would be no quicker than all at once."""
+def grouped(reduced: Reduced, k: int, budget: int = 4 << 30) -> Local | None:
+    """The groups of layer k's neurons; None where all at once are as quick, or fit better.
+
+    `budget`: bytes that the groups may take.
+    """
     layer, before = reduced.layers[k], reduced.layers[:k]
     shape = reduced.graph.shapes[reduced.graph.nodes[reduced.graph.relus[k]].inputs[0]]
     if reduced.parallel or len(shape) != 3 or not layer.rows.Z.numel():
         return None
     _, group = (layer.index % (shape[1] * shape[2])).unique(return_inverse=True)
-    member = torch.nn.functional.one_hot(group).T.to(layer.rows.X)  # [G, U]
-    sees = _sees(layer.rows, before, member)
-    columns = [_first(part) for part in sees[:-1]]
+    member = torch.nn.functional.one_hot(group).T  # [G, U]
+    sees = _sees(layer.rows, before, member.float())
+    seen = [_first(each) for each in sees[:-1]]
     pixels = _first(sees[-1])
     count = int(member.sum(1).max())
-    work = len(member) * count * pixels.shape[1] * sum(part.shape[1] for part in columns)
-    whole = len(layer.index) * len(reduced.centre) * sum(len(each.index) for each in before)
-    if WORTH * work > whole:
+    if not _pays(reduced, len(layer.index), (len(member), count), seen, pixels.shape[1], budget):
         return None
-    # The neurons of a group, and its first one again for those that are missing.
-    order = group.argsort(stable=True)
-    first = torch.searchsorted(group[order], torch.arange(len(member), device=group.device))
-    rank = torch.arange(len(order), device=group.device) - first[group[order]]
-    place = order[first][:, None].repeat(1, count)
-    place[group[order], rank] = order
-    slot = torch.empty_like(order)
-    slot[order] = group[order] * count + rank
-    ends = torch.tensor([len(each.index) for each in before]).cumsum(0).tolist()
-    starts = [0, *ends[:-1]]
-    flat = [part + start for part, start in zip(columns, starts, strict=True)]
+    place, slot = _places(group, count)
+    starts = torch.tensor([0, *(len(each.index) for each in before)]).cumsum(0).tolist()
+    columns = [each + start for each, start in zip(seen, starts[:-1], strict=True)]
 
-    def part(rows: Affine, place: Tensor, layers: int) -> Affine:
-        Z = torch.cat([place.new_zeros(len(place), 0), *flat[:layers]], 1)
+    def cut(rows: Affine, place: Tensor, depth: int) -> Affine:
+        """Rows of each group over what it sees of the image and of the first `depth` layers."""
+        column = torch.cat([place.new_zeros(len(place), 0), *columns[:depth]], 1)
         return Affine(
             rows.X[place[..., None], pixels[:, None]],
-            rows.Z[place[..., None], Z[:, None]],
+            rows.Z[place[..., None], column[:, None]],
             rows.c[place],
             rows.e[place],
         )
 
-    own = part(layer.rows, place, k)
-    both = Affine(
-        *(torch.cat(pair, 1) for pair in zip(vars(own).values(), vars(-own).values(), strict=True))
+    own = cut(layer.rows, place, k)
+    pairs = zip(vars(own).values(), vars(-own).values(), strict=True)
+    return Local(
+        Affine(*(torch.cat(pair, 1) for pair in pairs)),
+        seen,
+        [cut(before[j].rows, seen[j], j) for j in range(k)],
+        reduced.centre[pixels],
+        reduced.radius[pixels],
+        slot,
     )
-    below = [
-        part(each.rows, seen, j) for j, (each, seen) in enumerate(zip(before, columns, strict=True))
-    ]
-    return Local(both, columns, below, reduced.centre[pixels], reduced.radius[pixels], slot)
+
+
+def _pays(
+    reduced: Reduced,
+    neurons: int,
+    groups: tuple[int, int],
+    seen: list[Tensor],
+    pixels: int,
+    budget: int,
+) -> bool:
+    """Whether the groups are less work than all rows at once, by far, and fit into memory."""
+    each = [part.shape[1] for part in seen]
+    work = groups[0] * groups[1] * pixels * sum(each)
+    before = sum(len(layer.index) for layer in reduced.layers[: len(seen)])
+    if WORTH * work > neurons * len(reduced.centre) * before:
+        return False
+    size = 2 * groups[1] * (pixels + sum(each))
+    size += sum(here * (pixels + sum(each[:j])) for j, here in enumerate(each))
+    return reduced.centre.element_size() * groups[0] * size <= budget
+
+
+def _places(group: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Which neurons are in each group, [G, count], and where among them each neuron is, [U].
+
+    A group's first neuron stands for those that it has not.
+    """
+    order = group.argsort(stable=True)
+    sorted_ = group[order]
+    first = torch.searchsorted(sorted_, sorted_.unique())
+    rank = torch.arange(len(order), device=group.device) - first[sorted_]
+    place = order[first][:, None].repeat(1, count)
+    place[sorted_, rank] = order
+    slot = torch.empty_like(order)
+    slot[order] = sorted_ * count + rank
+    return place, slot
 
 
 def _sees(rows: Affine, before: Sequence[Layer], member: Tensor) -> list[Tensor]:
-    """What each group sees, also through other ReLUs: of every layer before, of the image."""
+    """What each group sees, also through other ReLUs: of every layer before, of the image.
+
+    `member`, [G, U], has ones: the sums count, and only zero or not is asked.
+    """
     Z, X = member @ (rows.Z != 0).to(member), member @ (rows.X != 0).to(member)
     found: list[Tensor] = []
     stop = Z.shape[1]
