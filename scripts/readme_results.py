@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import Any
 
 from maar.experiments.show import markdown_table, percent, seeds, spread
@@ -26,7 +26,8 @@ def block(result: dict[str, Any]) -> str:
     return (
         f"{markdown_table(head, rows)}\n\n"
         f"{images.pop():,} test images; {result['hardware']}; minutes of one core, other runs "
-        "beside it, to train and certify one network; mean ± standard deviation over the seeds. "
+        "beside it, to train and certify one network (median); mean ± standard deviation over the "
+        "seeds. "
         "In parentheses: published with another network or verifier. "
         f"Networks: {_networks(result)}.{_missing(result)} Made by\n`{result['command']}`."
     )
@@ -52,7 +53,7 @@ def _row(row: dict[str, Any]) -> list[str]:
         value = row["published"].get(name)
         form = "{}" if row["is_comparable"] else "({})"
         cells += [spread(metrics[name]), "" if value is None else form.format(percent(value))]
-    minutes = (fmean(row["train_seconds"]) + fmean(row["certify_seconds"])) / 60
+    minutes = (median(row["train_seconds"]) + median(row["certify_seconds"])) / 60
     return [*cells, spread(metrics["certified_upper"]), seeds(row), f"{minutes:.0f}"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean
+from statistics import median
 
 from maar.report.collect import MODEL, Collected, Run, Store
 from maar.report.model import Cell, Column, Evidence, Table
@@ -46,7 +46,7 @@ def results_table(found: Collected) -> Table | None:
         Column("CR at most", numeric=True, help=UPPER),
         Column("images", numeric=True, help="That CR was measured on"),
         Column("preset", filterable=True, help="Which verifiers were asked"),
-        Column("training", numeric=True, help="Mean time of its finished runs"),
+        Column("training", numeric=True, help="Median time of its finished runs"),
     )
     return Table(
         "results",
@@ -96,7 +96,7 @@ def _row(system: System, eps: float | None) -> tuple[Cell, ...] | None:
         percent([number(store.summary, "certified_upper") or 0.0 for _, store in stores], evidence),
         Cell(" / ".join(texts), min(images, default=None)),
         plain(" / ".join(presets)),
-        seconds_cell(fmean(run.seconds for run in finished or system.runs)),
+        seconds_cell(median(run.seconds for run in finished or system.runs)),
     )
 
 
