@@ -131,3 +131,12 @@ def test_the_readme_has_the_numbers_that_were_measured():
     assert readme_results.renewed(text, result) == text
     result["rows"][0]["metrics"]["certified"]["mean"] -= 0.001
     assert readme_results.renewed(text, result) != text
+
+
+def test_the_methods_have_the_speeds_that_were_measured():
+    page = (DOCS / "methods.md").read_text()
+    rows = json.loads((ROOT / "results/benchmarks/methods-mnist-0.1.json").read_text())["rows"]
+    for method in {row["method"] for row in rows}:
+        of = [row for row in rows if row["method"] == method]
+        speeds = ", ".join(f"{row['batch'] / row['seconds']:.0f}" for row in of)
+        assert f"| `{method}` | {speeds} | {max(row['peak_mb'] for row in of):.0f} MB |" in page
