@@ -59,7 +59,7 @@ def comparison() -> Table:
             Cell("0.1", 0.1),
             share(acc, method),
             Cell(f"{100 * acc + 0.2:.1f}", acc + 0.002, note="the paper's rerun"),
-            Cell(f"{100 * cr:.1f} ± 0.2", cr, evidence(method), "strong"),
+            Cell(f"{100 * cr:.1f} ± 0.2", cr, evidence(method), "strong", mark=(cr + 0.005, cr)),
             Cell(f"{100 * cr + 0.5:.1f}", cr + 0.005, note="Table 1"),
             Cell("-0.5", -0.005, tone="bad"),
         )

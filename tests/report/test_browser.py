@@ -290,6 +290,27 @@ def test_the_links_to_files_leave_the_titles_alone(desk, width):
     desk.set_viewport_size({"width": 1280, "height": 900})
 
 
+# The left ends of the lines in the first column that has some, beside texts of two lengths.
+LINES = """() => {
+  const table = document.querySelector(".dumbbell").closest("table");
+  const column = document.querySelector(".dumbbell").closest("td").cellIndex;
+  const all = [...table.querySelectorAll("td:has(.dumbbell)")];
+  const cells = all.filter(td => td.cellIndex === column);
+  const texts = cells.map(td => td.querySelector(".beside"));
+  const before = texts.map(text => text.innerHTML);
+  texts.forEach((text, n) => text.textContent = n % 2 ? "98.40" : "99.31 ± 0.07");
+  const left = cells.map(td => td.querySelector(".dumbbell").getBoundingClientRect().left);
+  texts.forEach((text, n) => text.innerHTML = before[n]);
+  return left;
+}"""
+
+
+def test_the_lines_of_a_column_are_one_below_the_other(desk):
+    left = desk.evaluate(LINES)
+    assert len(left) > 1
+    assert max(left) - min(left) < 1
+
+
 def test_without_javascript_the_tables_are_there(still, example):
     for table in example.tables():
         rows = still.locator(f"#table-{table.id} tbody > tr:first-child")
