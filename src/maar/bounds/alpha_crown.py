@@ -105,8 +105,8 @@ class AlphaCrown(Bound):
         last = _start(reduced.layers, 1 if self.share == "targets" else len(open_), lower_slope)
         inner: list[_Inner] = []
         if self.slopes == "all":
-            share = self.budget // len(reduced.layers)
-            inner = [_Inner.start(reduced, k, share) for k in range(len(reduced.layers))]
+            room = self.budget // len(reduced.layers)
+            inner = [_Inner.start(reduced, k, room) for k in range(len(reduced.layers))]
 
         def bound() -> Tensor:
             nonlocal tightest
@@ -170,7 +170,8 @@ class _Inner:
 
     @staticmethod
     def start(reduced: Reduced, k: int, budget: int) -> _Inner:
-        """Measured: from the upper line's slope the inner bounds climb fastest."""
+        """In groups where that pays and `budget` bytes suffice."""
+        # Measured: from the upper line's slope the inner bounds climb fastest.
         before, count = reduced.layers[:k], 2 * len(reduced.layers[k].index)
         groups = grouped(reduced, k, budget)
         if groups is not None:
