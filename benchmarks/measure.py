@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import platform
 import resource
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,38 @@ def alone(work: Callable[..., dict[str, Any]], *args: Any, threads: int = 1) -> 
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         return pool.apply(_measured, (work, args, threads))
+
+
+def together(
+    work: Callable[..., dict[str, Any]], *args: Any, processes: int, threads: int = 1
+) -> dict[str, Any]:
+    """Run `work` in so many connected processes (gloo): the first one's result, the sum of memory.
+
+    Each calls `work(*args)` between `torch.distributed`'s start and end.
+    """
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as place, context.Pool(processes) as pool:
+        meeting = f"file://{place}/meet"
+        ranks = [(rank, processes, meeting, work, args, threads) for rank in range(processes)]
+        found = pool.starmap(_connected, ranks, chunksize=1)
+    return {**found[0], "peak_mb": sum(one["peak_mb"] for one in found)}
+
+
+def _connected(
+    rank: int,
+    processes: int,
+    meeting: str,
+    work: Callable[..., dict[str, Any]],
+    args: tuple[Any, ...],
+    threads: int,
+) -> dict[str, Any]:
+    torch.distributed.init_process_group(
+        "gloo", init_method=meeting, rank=rank, world_size=processes
+    )
+    try:
+        return _measured(work, args, threads)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def _measured(

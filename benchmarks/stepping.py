@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,15 +24,19 @@ def step_times(
     epoch: float,
     repeats: int,
     clock: Callable[[], float] = time.perf_counter,
+    exchange: Callable[[Sequence[Tensor]], None] | None = None,
 ) -> list[float]:
-    """Seconds of each of so many steps at this point of the stage, after two that do not count."""
+    """Seconds of each of so many steps at this point of the stage, after two that do not count.
+
+    `exchange` gets the gradients before the optimiser does: processes that share a batch average
+    them there.
+    """
     net.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     x = x.contiguous(memory_format=torch.channels_last)
     for index, layer in enumerate(net):
         layer.requires_grad_(index >= stage.frozen)
-    optimizer = make_optimizer(
-        TrainConfig(lr=1e-4), [p for p in net.parameters() if p.requires_grad]
-    )
+    trained = [p for p in net.parameters() if p.requires_grad]
+    optimizer = make_optimizer(TrainConfig(lr=1e-4), trained)
     times: list[float] = []
     memo: dict[str, Any] = {}
     for step in range(repeats + 2):
@@ -51,6 +55,8 @@ def step_times(
         total = torch.stack(list(method.loss(batch).values())).sum()
         optimizer.zero_grad()
         total.backward()
+        if exchange is not None:
+            exchange([p.grad for p in trained if p.grad is not None])
         optimizer.step()
         times.append(clock() - start)
     return times[2:]

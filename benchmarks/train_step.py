@@ -1,13 +1,16 @@
 """Seconds per training step in each stage of layerwise training, beside COLT's public code.
 
-    python -m benchmarks.train_step [--threads 2] [--steps 8] [--repeats 7] [--method colt]
-                                    [--stability-images 1] [--run RUN --setting "mnist 0.1"]
+    python -m benchmarks.train_step [--threads 2 | --processes 2] [--steps 8] [--repeats 7]
+                                    [--method colt] [--stability-images 1]
+                                    [--run RUN --setting "mnist 0.1"]
 
 One step is everything that the trainer does for a batch of 100: the bounds of the stage's region,
 the latent attack there and in the previous stage's region (the mix is half way), the loss with all
 of its terms (L1 and ReLU-stability included), its gradients and the optimiser's step. Each stage
 runs in a process of its own, whose peak memory is shown. The weights are fresh: nearly every ReLU
-is unstable, which is the dearest case. With --run, a stage begins with the weights that the stage
+is unstable, which is the dearest case. With --processes 2, two processes of one thread share the
+batch and average their gradients, as `maar train --devices 2` does: the same step, the same two
+cores, and the memory of both. With --run, a stage begins with the weights that the stage
 before it left in that run, on its images: the usual case. The COLT column was measured with its
 public code on a machine of this kind (2 threads, batch 100, its own settings): compare ratios of
 ten, not of 1.1.
@@ -16,14 +19,18 @@ ten, not of 1.1.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
-from benchmarks.measure import alone, save
+from benchmarks.measure import alone, save, together
 from benchmarks.stepping import median, step_times
 from maar.attacks.pgd import PGD
 from maar.config import TrainConfig
@@ -79,14 +86,32 @@ def seconds_per_step(
     y = torch.randint(10, (BATCH,), generator=chance)
     trained = method_named(method, steps, share)
     at = trained.stages(net, Eps(eps), TrainConfig(epochs=4))[stage]
-    times = step_times(trained, at, net, x, y, epoch=HALF, repeats=repeats)
+    exchange = None
+    if torch.distributed.is_initialized():
+        size = BATCH // torch.distributed.get_world_size()
+        mine = slice(torch.distributed.get_rank() * size, (torch.distributed.get_rank() + 1) * size)
+        x, y, exchange = x[mine], y[mine], averaged
+    times = step_times(trained, at, net, x, y, epoch=HALF, repeats=repeats, exchange=exchange)
     return {"seconds": median(times), "fastest": min(times)}
+
+
+def averaged(gradients: Sequence[Tensor]) -> None:
+    """Replace the gradients by their means over the processes, in one exchange as the trainer's."""
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    torch.distributed.all_reduce(flat)
+    flat /= torch.distributed.get_world_size()
+    pieces = flat.split([gradient.numel() for gradient in gradients])
+    for gradient, piece in zip(gradients, pieces, strict=True):
+        gradient.copy_(piece.view(gradient.shape))
 
 
 def main() -> None:
     """Measure every setting and stage, print the table, write the file."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.train_step", description=__doc__)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of one process")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="that share a batch, a thread each"
+    )
     parser.add_argument("--steps", type=int, default=8, help="updates of the attack")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--method", choices=["colt", "mat", "maar"], action="append")
@@ -95,6 +120,12 @@ def main() -> None:
     parser.add_argument("--run", default="", help="take the weights of a run's stages")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/train_step.json"))
     args = parser.parse_args()
+    if args.processes < 1 or BATCH % args.processes:
+        parser.error(f"--processes {args.processes}: accepted are divisors of {BATCH}")
+    measured = partial(alone, threads=args.threads)
+    if args.processes > 1:
+        args.threads = 1
+        measured = partial(together, processes=args.processes)
     rows = []
     table = Table(
         "setting", "method", "stage", "s/step", "x matmul", "peak MB", "COLT code", "ratio"
@@ -104,7 +135,7 @@ def main() -> None:
         _, _, _, public, _ = SETTINGS[setting]
         for method in args.method or ("colt", "maar"):
             for stage, theirs in enumerate(public):
-                found = alone(
+                found = measured(
                     seconds_per_step,
                     setting,
                     stage,
@@ -113,7 +144,6 @@ def main() -> None:
                     args.stability_images,
                     args.repeats,
                     args.run,
-                    threads=args.threads,
                 )
                 row = {"setting": setting, "method": method, "stage": stage + 1, **found}
                 row["colt_code_seconds"] = theirs
@@ -132,6 +162,7 @@ def main() -> None:
     console.print(table)
     settings = {
         "batch": BATCH,
+        "processes": args.processes,
         "attack_steps": args.steps,
         "kappa": 0.5,
         "stability_images": args.stability_images,

@@ -138,7 +138,8 @@ MISTAKES = [
     (["--optimizer", "sdg"], r"--optimizer sdg: is not accepted; did you mean 'sgd'\?"),
     (["--lr-decay-epochs", "3,x"], "--lr-decay-epochs 3,x: is not a whole number"),
     (["--name", "a/b"], "--name: name = 'a/b' is not a folder name"),
-    (["extra"], "unexpected argument 'extra'"),
+    (["extra"], "unexpected argument 'extra': there is one CONFIG, the rest are flags$"),
+    (["--lr-decay-epochs", "3", "5"], r"unexpected argument '5'.* \(a list is one word"),
     (["-x"], "unknown flag '-x'"),
 ]
 

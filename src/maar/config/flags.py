@@ -259,7 +259,10 @@ def _leaf(flag: Flag, given: dict[str, Any]) -> Any:
 
 def _refuse(word: str, flags: Sequence[Flag], extras: Sequence[Extra]) -> NoReturn:
     if not word.startswith("-"):
-        raise UsageError(f"unexpected argument {word!r}: there is one CONFIG, the rest are flags")
+        hint = " (a list is one word, such as 4,2,1)" if word[:1].isdigit() else ""
+        raise UsageError(
+            f"unexpected argument {word!r}: there is one CONFIG, the rest are flags{hint}"
+        )
     name = word.partition("=")[0]
     known = [f"--{each.name}" for each in (*flags, *extras)]
     raise UsageError(
