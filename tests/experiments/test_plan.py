@@ -84,6 +84,16 @@ def test_each_stage_is_certified_and_attacked(plan_of):
     assert "--weights" not in plan.tasks[-1].words  # the last stage is the run's end
 
 
+@pytest.mark.parametrize(
+    ("setting", "profile", "relu"),
+    [("cifar10-2_255", "paper", 3), ("cifar10-2_255", "cpu", 2), ("mnist-0.1", "paper", 2)],
+)
+def test_latent_robustness_is_measured_behind_the_last_convolution(plan_of, setting, profile, relu):
+    plan = plan_of("table-stages", methods=("colt",), profile=profile, settings=(setting,))
+    layers = [task.layer for task in plan.tasks if task.what == "evaluate"]
+    assert set(layers) == {relu}
+
+
 def test_several_radii(plan_of):
     plan = plan_of("fig-eps", methods=("colt",), **MNIST)
     assert [point.x for point in plan.points] == ["0.05", "0.075", "0.1", "0.125", "0.15"]

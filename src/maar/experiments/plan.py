@@ -19,6 +19,8 @@ from maar.errors import UsageError, unknown
 from maar.experiments.tables import Experiment, Profile, Row, Setting, settings
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from maar.config import Config
 
 MODEL = "model"
@@ -289,12 +291,13 @@ def _points(
             for eps in setting.eps_range
         ]
     if experiment.kind == "stages":
-        count = _stages(runs[0].config)
+        net = _network(runs[0].config)
+        count = len(runs[0].config.method.stages(net, runs[0].config.eps, runs[0].config.train))
         found = []
         for stage in range(1, count + 1):
             # The last stage's weights are the run's: certified once, as everywhere else.
             weights = MODEL if stage == count else f"stage-{stage}-last"
-            latent = {"what": "evaluate", "images": images, "layer": setting.latent_relu}
+            latent = {"what": "evaluate", "images": images, "layer": _latent_relu(net)}
             measures = ({**certify, "weights": weights}, {**latent, "weights": weights})
             found.append(point(*measures, x=stage, stage=stage))
         return found
@@ -307,11 +310,25 @@ def _same(eps: str, own: float) -> bool:
     return float(Eps(eps)) == float(own)
 
 
-def _stages(config: Config) -> int:
-    """How many stages a run will have, from its configuration alone."""
+def _network(config: Config) -> nn.Sequential:
+    """The network that a run will have, with weights of no meaning."""
     from maar.data import info
     from maar.networks import make
 
     data = info(config.data)
-    net = make(config.network, data.shape, data.n_classes, mean=list(data.mean), std=list(data.std))
-    return len(config.method.stages(net, config.eps, config.train))
+    return make(
+        config.network, data.shape, data.n_classes, mean=list(data.mean), std=list(data.std)
+    )
+
+
+def _latent_relu(net: nn.Sequential) -> int:
+    """Behind which ReLU latent robustness is measured: the last convolution's, or the last.
+
+    The paper names the third, which is the last convolution's of its 2/255 network.
+    """
+    from torch import nn
+
+    convolutions = [i for i, layer in enumerate(net) if isinstance(layer, nn.Conv2d)]
+    relus = [i for i, layer in enumerate(net) if isinstance(layer, nn.ReLU)]
+    before = [i for i in relus if convolutions and i < convolutions[-1]]
+    return len(before) + 1 if convolutions else len(relus)

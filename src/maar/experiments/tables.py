@@ -33,8 +33,6 @@ class Setting:
     eps: str
     eps_range: tuple[str, ...]
     """The radii of an experiment over several."""
-    latent_relu: Positive
-    """Behind which ReLU latent robustness is measured."""
 
 
 @dataclass(frozen=True)
