@@ -62,6 +62,8 @@ def pretended(monkeypatch):
         return [sys.executable, "-c", SCRIPT, str(task.run.folder), task.label]
 
     monkeypatch.setattr(work, "state_of", state_of)
+    monkeypatch.setattr("maar.experiments.measured.in_folder", state_of)
+    monkeypatch.setattr(work, "in_folder", state_of)
     monkeypatch.setattr("maar.experiments.display.state_of", state_of)
     monkeypatch.setattr(launch, "argv", argv)
     monkeypatch.setattr(work, "TICK", 0.01)

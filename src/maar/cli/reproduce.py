@@ -37,7 +37,8 @@ class Reproduce:
 
     Every run is a recipe with a seed, below --runs. What is finished is taken as it is, what is
     half done is continued, and experiments share their runs. The result is OUT/NAME.json, NAME.md
-    and a page NAME/index.html.
+    and a page NAME/index.html; what each run said is kept in OUT/runs, and not asked again even
+    where the run itself is gone.
     """
 
     names: Annotated[
@@ -112,9 +113,8 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         code = 130
     command = f"maar reproduce {shlex.join(argv)}"
-    out = args.out or Path("results") / choice.profile.name
     for plan in plans:
-        _conclude(plan, out, command, failed, is_whole=code == 0)
+        _conclude(plan, _out(args), command, failed, is_whole=code == 0)
     if code:
         print(f"maar: interrupted; continue with: {command}", file=sys.stderr)
         return code
@@ -150,7 +150,12 @@ def _choice(args: Reproduce) -> Choice:
         _words(args.methods),
         _seeds(args.seeds),
         args.limit,
+        _out(args) / "runs",
     )
+
+
+def _out(args: Reproduce) -> Path:
+    return args.out or Path("results") / args.profile
 
 
 def _words(text: str | None) -> tuple[str, ...]:
@@ -255,9 +260,10 @@ def _report(path: Path, found: dict[str, Any], out: Path) -> None:
     """The page; without the packages that draw it, a line that says how to have it."""
     from maar.report.write import write_report
 
-    runs = list(dict.fromkeys(Path(run) for row in found["rows"] for run in row["runs"]))
+    runs = dict.fromkeys(Path(run) for row in found["rows"] for run in row["runs"])
+    here = [run for run in runs if run.exists()]  # of the others only the numbers are known
     try:
-        page = write_report([path, *runs], out, found["title"], found["command"])
+        page = write_report([path, *here], out, found["title"], found["command"])
     except MaarError as error:
         print(f"no page: {error}")
         return

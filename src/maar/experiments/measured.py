@@ -1,10 +1,10 @@
-"""What the folder of a run says about a task: done, half done, and with which result."""
+"""How far a task is, by the folder of its run, and by what was kept of one that is gone."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from maar.certify.record import Record, is_settled
 from maar.certify.store import FORMAT, MANIFEST, VERDICTS
 from maar.certify.tally import Tally
 from maar.errors import MaarError, RunError, UsageError
+from maar.experiments.kept import recall
 from maar.experiments.plan import Run, Task
 from maar.train.status import in_use, is_run, read_metrics, status
 
@@ -27,14 +28,40 @@ class State:
     progress: str = ""
     result: dict[str, Any] = field(default_factory=dict)
     """What was measured; empty while it is not done."""
+    is_kept: bool = False
+    """Whether the result was measured before, on a run that is not here as far as that."""
 
     @property
     def word(self) -> str:
         """For people."""
+        if self.is_kept:
+            return "done before"
         return "done" if self.result else "half done" if self.done else "to do"
 
 
 def state_of(task: Task) -> State:
+    """What is known of a task, from the run's folder or else from what was kept."""
+    here = in_folder(task)
+    before = {} if here.result else recall(task)
+    return State(here.done, here.whole, "", before, is_kept=True) if before else here
+
+
+def left(tasks: Sequence[Task]) -> list[Task]:
+    """What has to be done, in order.
+
+    A run whose other tasks are not all known has to be here: it is trained again if it is not.
+    """
+    unknown = {task for task in tasks if not state_of(task).result}
+    needed = {task.run for task in unknown}
+    return [
+        task
+        for task in tasks
+        if task in unknown
+        or (task.what == "train" and task.run in needed and not in_folder(task).result)
+    ]
+
+
+def in_folder(task: Task) -> State:
     """Read from the run's folder; what cannot be read counts as not there."""
     if not is_run(task.run.folder):
         return State()
@@ -59,13 +86,12 @@ def require_same(run: Run) -> None:
         )
 
 
-def require_data(tasks: Iterable[Task]) -> None:
+def require_data(tasks: Sequence[Task]) -> None:
     """The images of what is still to be done must be there: told now, not hours later."""
     from maar.data import source
     from maar.data.published import Published
 
-    wanted = (task.run.config.data for task in tasks if not state_of(task).result)
-    for name in dict.fromkeys(wanted):
+    for name in dict.fromkeys(task.run.config.data for task in left(tasks)):
         found = source(name)
         if isinstance(found, Published) and found.faults(hashes=False):
             raise RunError(
@@ -90,12 +116,22 @@ def _training(task: Task) -> State:
         }
         known = {key: value for key, value in values.items() if value is not None}
         seconds = found.result["seconds"]
-        return State(len(metrics), len(metrics), "", {**known, "seconds": seconds})
+        known |= {"seconds": seconds, "machine": _trained_on(task.run)}
+        return State(len(metrics), len(metrics), "", known)
     if not found.last:
         return State()
     last = found.last
     progress = f"stage {last['stage']}/{last['stages']} epoch {last['epoch']}/{last['epochs']}"
     return State(len(metrics), 0, progress)
+
+
+def _trained_on(run: Run) -> str:
+    """The machine that a run's env.json names, which need not be this one."""
+    try:
+        env = json.loads((run.folder / "env.json").read_text())
+        return f"{env['cpu']}, {env['threads']} thread, {env['device']}, torch {env['torch']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _certification(task: Task) -> State:
@@ -160,6 +196,7 @@ def _count(store: Path, about: dict[str, Any], images: int, task: Task) -> State
             "seconds": round(sum(tally.seconds.values()), 3),
             "machine": about.get("machine", ""),
             "store": str(store),
+            "weights_hash": about["subject"]["weights"],
         },
     )
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from maar.experiments.display import clock
 from maar.experiments.estimate import estimate
-from maar.experiments.measured import state_of
+from maar.experiments.measured import in_folder, left, state_of
 from maar.experiments.plan import Plan, Task
 
 GAP = 2
@@ -24,11 +24,12 @@ def outlook(plans: Sequence[Plan], tasks: Sequence[Task], width: int) -> Rendera
     """
     rows: list[tuple[str, str, str, str]] = []
     known, unknown_times, before = 0.0, 0, ""
+    to_do = set(left(tasks))
     for task in tasks:
-        state = state_of(task)
-        left = estimate(task, state)
-        known, unknown_times = known + (left or 0.0), unknown_times + (left is None)
-        time = "" if state.result else "?" if left is None else f"~{clock(left)}"
+        state = in_folder(task) if task in to_do else state_of(task)
+        seconds = estimate(task, state)
+        known, unknown_times = known + (seconds or 0.0), unknown_times + (seconds is None)
+        time = "" if state.result else "?" if seconds is None else f"~{clock(seconds)}"
         name = "" if task.run.name == before else task.run.name
         before = task.run.name
         rows.append((name, task.label, f"{state.word} {state.progress}".rstrip(), time))

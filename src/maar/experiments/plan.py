@@ -40,6 +40,8 @@ class Choice:
     """Instead of those of the rows."""
     limit: int | None = None
     """Only the first images; None: as the profile says."""
+    kept: Path | None = None
+    """Where results outlive their runs (`kept.py`); None: nowhere."""
 
     @property
     def images(self) -> int | None:
@@ -58,6 +60,8 @@ class Run:
     seed: int
     folder: Path
     config: Config
+    kept: Path | None = None
+    """The file that keeps what was measured on it."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and other.folder == self.folder
@@ -242,7 +246,9 @@ def _runs(row: Row, setting: Setting, choice: Choice) -> tuple[Run, ...] | str:
     runs = []
     for seed in dict.fromkeys(seeds):
         name, config = f"{stem}-seed{seed}", dataclasses.replace(changed, seed=seed)
-        runs.append(Run(name, recipe, tuple(flag_words(flags)), seed, choice.runs / name, config))
+        folder, words = choice.runs / name, tuple(flag_words(flags))
+        kept = choice.kept / f"{name}.json" if choice.kept else None
+        runs.append(Run(name, recipe, words, seed, folder, config, kept))
     return tuple(runs)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -152,7 +151,7 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         "seconds": round(sum(s.result["seconds"] for x in seeds for _, s in x.states), 1),
         "train_seconds": [x.result("train")["seconds"] for x in seeds],
         "certify_seconds": [each["seconds"] for each in certified],
-        "hardware": "; ".join(dict.fromkeys(_trained_on(seed.run) for seed in seeds)),
+        "hardware": "; ".join(dict.fromkeys(x.result("train")["machine"] for x in seeds)),
         "certified_on": "; ".join(dict.fromkeys(each["machine"] or "?" for each in certified)),
         "runs": [str(seed.run.folder) for seed in seeds],
         "certify": [each["store"] for each in certified],
@@ -208,15 +207,6 @@ def _banner(plan: Plan, rows: Iterable[Object], missing: int, total: int) -> str
     if missing:
         parts.append(f"{missing} of {total} measurements are not there yet")
     return "; ".join(parts)
-
-
-def _trained_on(run: Run) -> str:
-    """The machine that a run's env.json names, which need not be this one."""
-    try:
-        env = json.loads((run.folder / "env.json").read_text())
-        return f"{env['cpu']}, {env['threads']} thread, {env['device']}, torch {env['torch']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
 
 
 def versions() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Have tasks done: as many at once as there is room for, each by a process of its own.
 
-What a task needs is in the folder of its run, so nothing is kept here: stopped at any moment and
-called again, this continues.
+What a task needs is in the folder of its run: stopped at any moment and called again, this
+continues. What it said is kept beside the results (`kept.py`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from maar.experiments.kept import keep
 from maar.experiments.launch import Handle, Launcher
-from maar.experiments.measured import State, is_elsewhere, state_of
+from maar.experiments.measured import State, in_folder, is_elsewhere, left, state_of
 from maar.experiments.plan import Run, Task
 
 # Seconds between looks at the processes, and before a run that another process works on is tried.
@@ -63,7 +64,9 @@ def work(tasks: Sequence[Task], launcher: Launcher, display: Display) -> dict[Ta
 
     An interrupt stops the processes, lets them save what they have, and is raised again.
     """
-    progress = Progress(tasks, [task for task in tasks if not state_of(task).result])
+    progress = Progress(tasks, left(tasks))
+    for task in tasks:
+        _keep(task)
     display.begin(progress)
     try:
         while progress.waiting or progress.running:
@@ -97,7 +100,8 @@ def _next(progress: Progress) -> Task | None:
             continue
         if task.what != "train" and task.run in untrained:
             continue
-        if task.run in progress.elsewhere and state_of(task).result:
+        if task.run in progress.elsewhere and in_folder(task).result:
+            _keep(task)
             progress.waiting.remove(task)  # done by the other process
             continue
         if task.what == "train" and is_elsewhere(task.run):
@@ -111,6 +115,7 @@ def _end(task: Task, code: int, progress: Progress, display: Display) -> None:
     del progress.running[task]
     state = state_of(task)
     if code == 0 and state.result:
+        _keep(task)
         display.ended(task, state, time.monotonic() - progress.began[task])
         return
     reason = said(task.log) or f"exit code {code}"
@@ -124,6 +129,11 @@ def _end(task: Task, code: int, progress: Progress, display: Display) -> None:
         for other in [each for each in progress.waiting if each.run == task.run]:
             progress.waiting.remove(other)
             progress.failed[other] = "it was not trained"
+
+
+def _keep(task: Task) -> None:
+    if result := in_folder(task).result:
+        keep(task, result)
 
 
 def said(log: Path) -> str:
