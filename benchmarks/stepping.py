@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from maar.config import TrainConfig
 from maar.methods.base import Batch, Method, Stage
 from maar.train.optim import make_optimizer
+from maar.train.precision import autocast
 
 
 def step_times(
@@ -25,6 +26,7 @@ def step_times(
     repeats: int,
     clock: Callable[[], float] = time.perf_counter,
     exchange: Callable[[Sequence[Tensor]], None] | None = None,
+    precision: str = "32",
 ) -> list[float]:
     """Seconds of each of so many steps at this point of the stage, after two that do not count.
 
@@ -52,7 +54,9 @@ def step_times(
             index=torch.arange(len(x)),
             memo=memo,
         )
-        total = torch.stack(list(method.loss(batch).values())).sum()
+        with autocast(precision, x.device):
+            loss = method.loss(batch)
+        total = torch.stack(list(loss.values())).sum()
         optimizer.zero_grad()
         total.backward()
         if exchange is not None:

@@ -1,7 +1,7 @@
 """Seconds per training step in each stage of layerwise training, beside COLT's public code.
 
     python -m benchmarks.train_step [--threads 2 | --processes 2] [--steps 8] [--repeats 7]
-                                    [--method colt] [--stability-images 1]
+                                    [--method colt] [--stability-images 1] [--precision bf16]
                                     [--run RUN --setting "mnist 0.1"]
 
 One step is everything that the trainer does for a batch of 100: the bounds of the stage's region,
@@ -72,7 +72,14 @@ def method_named(name: str, steps: int, share: float) -> Method:
 
 
 def seconds_per_step(
-    setting: str, stage: int, method: str, steps: int, share: float, repeats: int, run: str
+    setting: str,
+    stage: int,
+    method: str,
+    steps: int,
+    share: float,
+    repeats: int,
+    run: str,
+    precision: str,
 ) -> dict[str, Any]:
     """The median over some steps, after two that do not count."""
     network, shape, eps, _, _ = SETTINGS[setting]
@@ -91,7 +98,9 @@ def seconds_per_step(
         size = BATCH // torch.distributed.get_world_size()
         mine = slice(torch.distributed.get_rank() * size, (torch.distributed.get_rank() + 1) * size)
         x, y, exchange = x[mine], y[mine], averaged
-    times = step_times(trained, at, net, x, y, epoch=HALF, repeats=repeats, exchange=exchange)
+    times = step_times(
+        trained, at, net, x, y, epoch=HALF, repeats=repeats, exchange=exchange, precision=precision
+    )
     return {"seconds": median(times), "fastest": min(times)}
 
 
@@ -117,6 +126,7 @@ def main() -> None:
     parser.add_argument("--method", choices=["colt", "mat", "maar"], action="append")
     parser.add_argument("--setting", choices=list(SETTINGS), action="append")
     parser.add_argument("--stability-images", type=float, default=1.0, help="part of the batch")
+    parser.add_argument("--precision", choices=["32", "bf16"], default="32")
     parser.add_argument("--run", default="", help="take the weights of a run's stages")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/train_step.json"))
     args = parser.parse_args()
@@ -144,6 +154,7 @@ def main() -> None:
                     args.stability_images,
                     args.repeats,
                     args.run,
+                    args.precision,
                 )
                 row = {"setting": setting, "method": method, "stage": stage + 1, **found}
                 row["colt_code_seconds"] = theirs
@@ -163,6 +174,7 @@ def main() -> None:
     settings = {
         "batch": BATCH,
         "processes": args.processes,
+        "precision": args.precision,
         "attack_steps": args.steps,
         "kappa": 0.5,
         "stability_images": args.stability_images,

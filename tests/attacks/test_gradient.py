@@ -83,8 +83,11 @@ def test_networks(name, memory_format, generator):
 
 
 def test_devices_where_channels_are_not_last(trained, generator, monkeypatch):
+    def plain(like, dtype=None):
+        return torch.empty_like(like, dtype=dtype)
+
     for module in ("layers", "gradient"):
-        monkeypatch.setattr(f"maar.attacks.{module}.empty_in_format", torch.empty_like)
+        monkeypatch.setattr(f"maar.attacks.{module}.empty_in_format", plain)
     net, x, y = copy.deepcopy(trained.net).double(), trained.x[:6].double(), trained.y[:6]
     check(net, Ball(x, 0.1), y, generator)
     check(net, zonotope(net, 5, Ball(x, 0.1)), y, generator)
@@ -204,6 +207,42 @@ def test_whole_attack_is_that_of_autograd(relus, trained, monkeypatch):
         assert ours.abs().max() <= 1
 
 
+@pytest.mark.parametrize("relus", [0, 1, 2])
+def test_bfloat16_climbs_as_high(relus, trained):
+    """Within autocast: e of the region, in its own precision, and about as bad for the network."""
+    x, y = trained.x[:64], trained.y[:64]
+    net, ball = trained.net, Ball(x, 0.1)
+    region = zonotope(net, (2, 5)[relus - 1], ball) if relus else ball
+    suffix = suffix_of(net, region)
+    exact = PGD()(net, region, y, generator=torch.Generator().manual_seed(1))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert climber(net, region, y).dtype == torch.bfloat16
+        e = PGD()(net, region, y, generator=torch.Generator().manual_seed(1))
+    assert all(group.dtype == torch.float32 and group.abs().max() <= 1 for group in e)
+    losses = [
+        LOSSES["cross_entropy"](suffix(region.point(each)), y, None)
+        for each in (e, exact, region.zero())
+    ]
+    assert losses[1].mean() > 1.5 * losses[2].mean()  # there is something to climb
+    torch.testing.assert_close(losses[0].mean(), losses[1].mean(), rtol=0.02, atol=0)
+    differ = torch.cat([(a - b).abs().flatten() > 0.1 for a, b in zip(e, exact, strict=True)])
+    assert 0 < differ.float().mean() < 0.2  # it is another precision, and not another attack
+
+
+def test_bfloat16_gradient_points_the_same_way(trained, generator):
+    x, y = trained.x[:16], trained.y[:16]
+    region = zonotope(trained.net, 5, Ball(x, 0.1))
+    e = region.random_start(generator)
+    plain = plain_gradient(trained.net, region, y, e)
+    with torch.autocast("cpu", torch.bfloat16):
+        z, fast = climber(trained.net, region, y).gradient(e)
+    assert z.dtype == torch.float32
+    for ours, exact in zip(fast, plain, strict=True):
+        assert ours.dtype == torch.float32
+        cosine = torch.nn.functional.cosine_similarity(ours.flatten(), exact.flatten(), dim=0)
+        assert cosine > 0.99
+
+
 def _refuse(*_):
     raise Unknown
 
@@ -228,8 +267,11 @@ def test_autograd_does_what_is_not_known(trained, generator):
         climber(net, Shrunk(x, 0.1), y)
     with pytest.raises(Unknown):
         climber(net, LatentZonotope(net[:1], Shrunk(x, 0.1), []), y)
-    with pytest.raises(Unknown), torch.autocast("cpu", torch.bfloat16):
+    with pytest.raises(Unknown), torch.autocast("cpu", torch.float16):
         climber(net, Ball(x, 0.1), y)
+    double = copy.deepcopy(net).double()
+    with pytest.raises(Unknown), torch.autocast("cpu", torch.bfloat16):
+        climber(double, Ball(x.double(), 0.1), y)
     handle = net[4].register_forward_hook(lambda *_: None)
     with pytest.raises(Unknown):
         climber(net, Ball(x, 0.1), y)

@@ -85,6 +85,48 @@ def test_another_configuration_is_another_run(done, files):
     assert not recall(certify)  # the file now speaks of the new one
 
 
+def test_other_weights_are_another_training(plan, done, files):
+    train, certify, _ = done
+    files.train(train.run, accuracy=0.75)
+    assert state_of(certify).is_kept  # trained again to the very same weights
+    files.train(train.run, accuracy=0.8)
+    assert left(plan.tasks) == [certify]
+
+
+def test_what_is_trained_again_to_other_weights_is_asked_again(done, plan, files, monkeypatch):
+    """Only the certification at another radius is missing, but the run is not here."""
+    train, certify, _ = done
+    wider = dataclasses.replace(certify, eps="0.2")
+    started = []
+
+    class Launcher:
+        slots = 1
+
+        def start(self, task):
+            started.append(task)
+            if task.what == "train":
+                files.train(task.run, accuracy=0.8)
+            else:
+                files.certify(task, VERDICTS * 10)
+            return Ended()
+
+    class Ended:
+        def poll(self):
+            return 0
+
+        def stop(self): ...
+
+        def end(self): ...
+
+    monkeypatch.setattr(work, "TICK", 0)
+    assert work.work([train, certify, wider], Launcher(), work.Display()) == {}
+    assert started == [train, wider, certify]
+    shutil.rmtree(train.run.folder)
+    assert recall(train)["accuracy"] == 0.8
+    assert recall(certify)
+    assert recall(wider)
+
+
 def test_a_setting_that_came_later_has_its_default(done):
     train, _, _ = done
     about = json.loads(train.run.kept.read_text())

@@ -36,11 +36,11 @@ def in_format(v: Tensor) -> Tensor:
     return v if v.stride() == target.stride() else target.copy_(v)
 
 
-def empty_in_format(like: Tensor) -> Tensor:
+def empty_in_format(like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """A tensor to be filled, in the memory format of an attack."""
     if like.dim() == 4 and like.device.type == "cpu":
-        return torch.empty_like(like, memory_format=torch.channels_last)
-    return torch.empty_like(like, memory_format=torch.contiguous_format)
+        return torch.empty_like(like, dtype=dtype, memory_format=torch.channels_last)
+    return torch.empty_like(like, dtype=dtype, memory_format=torch.contiguous_format)
 
 
 class Layer:
@@ -89,8 +89,9 @@ class Both(Layer):
 
 
 class Conv(Layer):
-    def __init__(self, conv: nn.Conv2d, first: bool) -> None:
-        self.weight, self.bias = in_format(conv.weight.detach()), conv.bias
+    def __init__(self, conv: nn.Conv2d, first: bool, dtype: torch.dtype) -> None:
+        self.weight = in_format(conv.weight.detach().to(dtype))
+        self.bias = None if conv.bias is None else conv.bias.to(dtype)
         self.geometry: tuple[Any, Any, Any, int]
         self.geometry = (conv.stride, conv.padding, conv.dilation, conv.groups)
         self.first = first
@@ -120,8 +121,9 @@ class Conv(Layer):
 class Dense(Layer):
     """Linear, behind a Flatten if `flattens`."""
 
-    def __init__(self, linear: nn.Linear, flattens: bool) -> None:
-        self.weight, self.bias = linear.weight.detach(), linear.bias
+    def __init__(self, linear: nn.Linear, flattens: bool, dtype: torch.dtype) -> None:
+        self.weight = linear.weight.detach().to(dtype)
+        self.bias = None if linear.bias is None else linear.bias.to(dtype)
         self.flattens = flattens
         self.image: torch.Size | None = None
         self.channels_last = False

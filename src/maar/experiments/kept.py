@@ -4,8 +4,9 @@ Weights and verdicts are megabytes that stay on the machine that made them; what
 few lines, `OUT/runs/RUN.json`. An experiment that is continued elsewhere, or after the folder is
 gone, takes from there what was asked before, and does only the rest.
 
-A file speaks of one configuration. The same name with another one (a recipe has changed) is not an
-answer, and is replaced by the first result of the new one.
+A file speaks of one configuration and of one training. The same name with another configuration (a
+recipe has changed), or trained again to other weights (on another processor, say), is not an
+answer: nothing in a table is put together from two networks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from maar.config.load import build
 from maar.eps import Eps
 from maar.errors import MaarError
 from maar.experiments.plan import Run, Task
-from maar.files import write_text
+from maar.files import sha256_file, write_text
 
 FORMAT = 1
 Answer = dict[str, Any]
@@ -57,6 +58,13 @@ def keep(task: Task, result: Answer) -> None:
     write_text(task.run.kept, json.dumps(about, indent=1) + "\n")
 
 
+def model_hash(run: Run) -> str:
+    """Of the weights at the end of the run, if it is here and has come to its end."""
+    if not (run.folder / "result.json").is_file():
+        return ""
+    return sha256_file(run.folder / "model.safetensors")
+
+
 def _asked(task: Task) -> Answer:
     """All that the answer depends on, besides the run and the number of images."""
     asked: Answer = {"what": task.what}
@@ -87,6 +95,10 @@ def _entries(run: Run) -> list[Answer]:
         # Built anew rather than compared by hash: a setting that came later has its default.
         if config_hash(build(about["config"])) != config_hash(run.config):
             return []
-        return [e for e in about["tasks"] if e["asked"]["what"] and e["result"] and e["command"]]
+        entries = [e for e in about["tasks"] if e["asked"]["what"] and e["result"] and e["command"]]
+        model = model_hash(run)
+        if model and all(entry["result"].get("model") != model for entry in entries):
+            return []
+        return entries
     except (OSError, ValueError, KeyError, TypeError, MaarError):
         return []

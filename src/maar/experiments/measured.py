@@ -13,7 +13,7 @@ from maar.certify.record import Record, is_settled
 from maar.certify.store import FORMAT, MANIFEST, VERDICTS
 from maar.certify.tally import Tally
 from maar.errors import MaarError, RunError, UsageError
-from maar.experiments.kept import recall
+from maar.experiments.kept import model_hash, recall
 from maar.experiments.plan import Run, Task
 from maar.train.status import in_use, is_run, read_metrics, status
 
@@ -117,6 +117,7 @@ def _training(task: Task) -> State:
         known = {key: value for key, value in values.items() if value is not None}
         seconds = found.result["seconds"]
         known |= {"seconds": seconds, "machine": _trained_on(task.run)}
+        known["model"] = model_hash(task.run)
         return State(len(metrics), len(metrics), "", known)
     if not found.last:
         return State()

@@ -117,6 +117,8 @@ def _end(task: Task, code: int, progress: Progress, display: Display) -> None:
     if code == 0 and state.result:
         _keep(task)
         display.ended(task, state, time.monotonic() - progress.began[task])
+        if task.what == "train":
+            _ask_again(task.run, progress)
         return
     reason = said(task.log) or f"exit code {code}"
     if IN_USE in reason:
@@ -129,6 +131,16 @@ def _end(task: Task, code: int, progress: Progress, display: Display) -> None:
         for other in [each for each in progress.waiting if each.run == task.run]:
             progress.waiting.remove(other)
             progress.failed[other] = "it was not trained"
+
+
+def _ask_again(run: Run, progress: Progress) -> None:
+    """What was known of a run that is trained again to other weights is not known any more."""
+    busy = {*progress.waiting, *progress.running, *progress.failed}
+    progress.waiting += [
+        task
+        for task in progress.tasks
+        if task.run == run and task not in busy and not state_of(task).result
+    ]
 
 
 def _keep(task: Task) -> None:

@@ -134,7 +134,9 @@ class Layerwise(Method):
         out.label = self.label(batch, out)
         ball = Ball(batch.x, batch.eps)
         with population_statistics(batch.net):
-            pre, out.following = self._bounds(batch, ball)
+            # In float32 within autocast too: sums of many small terms, from which regions are made.
+            with torch.autocast(batch.x.device.type, enabled=False):
+                pre, out.following = self._bounds(batch, ball)
             for k, (lb, ub) in enumerate(pre, start=1):
                 batch.note(**{f"unstable_relu_{k}": ((lb < 0) & (ub > 0)).flatten(1).sum(1)})
             now = self._worst_point(batch, _region(batch.net, ball, pre, stage.relu), out.label)
