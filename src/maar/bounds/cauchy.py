@@ -79,9 +79,9 @@ class Cauchy(Bound):
                 pre.append(bounds)
             else:
                 values.append(RULES[type(node.op)](node.op, *given))
-        out = _flatten(nn.Flatten(), values[-1])
+        out = values[-1]
         if C is not None:
-            C = C.to(out.centre)
+            out, C = _flatten(nn.Flatten(), out), C.to(out.centre)
             out = out.mixed(
                 lambda x: (C @ x.unsqueeze(-1)).squeeze(-1),
                 lambda x: _each(C, x),
@@ -89,11 +89,10 @@ class Cauchy(Bound):
                 None,
             )
             return Enclosure(*self._bounds(out, None), tuple(pre))
-        if out.is_box:
-            return Enclosure(*self._bounds(out, None), tuple(pre))
-        interval = self._interval(boxes, len(graph.nodes))
-        flat = interval and (interval[0].flatten(1), interval[1].flatten(1))
-        return Enclosure(*self._bounds(out, flat), tuple(pre))
+        interval = None if out.is_box else self._interval(boxes, len(graph.nodes))
+        # (flattened after, not before: the medians have a short way where a matrix comes last)
+        lb, ub = self._bounds(out, interval)
+        return Enclosure(lb.flatten(1), ub.flatten(1), tuple(pre))
 
     def _interval(self, boxes: Boxes, node: int) -> Pair | None:
         """The interval bounds on what node `node` is given."""

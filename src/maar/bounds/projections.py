@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from maar.bounds.affine import Conv
 
 Map = Callable[[Tensor], Tensor]
+Array = np.ndarray[Any, Any]
 Keys = frozenset[int]
 Matrix = Conv | Tensor
 """A convolution, or a Linear layer's weight."""
@@ -28,6 +29,8 @@ Matrix = Conv | Tensor
 AT_A_TIME = 1 << 21
 # Neurons whose gradient is gathered at a time.
 NEURONS = 8192
+# Neurons whose medians are found at a time.
+BLOCK = 4096
 
 
 @dataclass(eq=False)
@@ -137,36 +140,57 @@ def medians(trail: Trail, keys: Keys, where: Tensor | None) -> Tensor:
     for part in trail.parts():
         samples = trail.part(keys, part)
         shape = samples.shape[1:]
-        made.append(_sizes(samples, index))
-    return _spread(_median(torch.cat(made, 1)), index, shape)
+        made.append(_chosen(samples, index))
+    return _spread(_median(torch.cat(made)), index, shape)
 
 
-def _sizes(samples: Tensor, index: Tensor | None) -> Tensor:
-    """|A R| of the neurons of `index`, [neurons, k]: searching is fast only side by side."""
-    flat = samples.flatten(1).T
-    return (flat if index is None else flat[index]).abs()
+def _chosen(samples: Tensor, index: Tensor | None) -> Tensor:
+    """A R of the neurons of `index`, [k, neurons]."""
+    flat = samples.flatten(1)
+    return flat if index is None else flat[:, index]
 
 
-def _median(sizes: Tensor) -> Tensor:
-    """The lower median of each row.
+def _median(samples: Tensor) -> Tensor:
+    """The lower median of each neuron's |A R|, [neurons]."""
+    if samples.device.type != "cpu" or samples.requires_grad:
+        return samples.abs().median(0).values
+    return torch.from_numpy(_by_block(samples, lambda sizes, median, signed: median))
+
+
+def _median_and_place(samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Also which projection it is of, the first of equals, and that one's sign."""
+    if samples.device.type != "cpu":
+        size, sizes = _median(samples), samples.abs()
+        place = (sizes == size).to(torch.uint8).argmax(0)
+        return size, place, samples.gather(0, place.unsqueeze(0)).squeeze(0).sgn_()
+
+    def found(sizes: Array, median: Array, signed: Array) -> Array:
+        place = (sizes == median[:, None]).argmax(1)
+        sign = np.sign(np.take_along_axis(signed, place[:, None], 1)[:, 0])
+        return np.stack([median, place.astype(median.dtype), sign], 1)
+
+    size, place, sign = torch.from_numpy(_by_block(samples, found)).unbind(1)
+    return size.contiguous(), place.to(torch.int32), sign.contiguous()
+
+
+def _by_block(samples: Tensor, result: Callable[[Array, Array, Array], Array]) -> Array:
+    """result(sizes, lower medians, samples) of some neurons at a time, which stay in the cache.
 
     By sorting: numpy has a row of 50 sorted (by vector instructions, where it has been built for
     them) in a fifth of the time that torch's median takes.
     """
-    if sizes.device.type != "cpu" or sizes.requires_grad:
-        return sizes.median(1).values
-    rows = sizes.numpy().copy()
-    threads = torch.get_num_threads()
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda some: some.sort(axis=1), np.array_split(rows, threads)))
-    return torch.from_numpy(rows[:, (rows.shape[1] - 1) // 2].copy())
+    rows = samples.numpy()
+    middle = (len(rows) - 1) // 2
 
+    def block(start: int) -> Array:
+        signed = np.ascontiguousarray(rows[:, start : start + BLOCK].T)
+        sizes = np.abs(signed)
+        ordered = sizes.copy()
+        ordered.sort(axis=1)
+        return result(sizes, ordered[:, middle], signed)
 
-def _first(true: Tensor) -> Tensor:
-    """Where in each row the first True stands."""
-    if true.device.type != "cpu":
-        return true.to(torch.uint8).argmax(1)
-    return torch.from_numpy(true.numpy().argmax(1))
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        return np.concatenate([*pool.map(block, range(0, max(1, rows.shape[1]), BLOCK))])
 
 
 def _spread(found: Tensor, index: Tensor | None, shape: torch.Size) -> Tensor:
@@ -187,15 +211,10 @@ class _LastMatrix(torch.autograd.Function):
         for P in given:
             samples = _applied(matrix, W, P)
             shape = samples.shape[1:]
-            flat = samples.flatten(1).T
-            made.append(flat if index is None else flat[index])
-        signed = torch.cat(made, 1)
-        sizes = signed.abs()
-        size = _median(sizes)
-        which = _first(sizes == size.unsqueeze(1))
-        sign = signed.gather(1, which.unsqueeze(1)).squeeze(1).sgn_()
+            made.append(_chosen(samples, index))
+        size, which, sign = _median_and_place(torch.cat(made))
         ctx.matrix, ctx.given, ctx.shape, ctx.index = matrix, given, shape, index
-        ctx.save_for_backward(W, which.to(torch.int32), sign)
+        ctx.save_for_backward(W, which, sign)
         return _spread(size, index, shape)
 
     @staticmethod
