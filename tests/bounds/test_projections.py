@@ -104,3 +104,30 @@ def test_only_unstable_neurons_of_a_frozen_prefix_move_the_weights():
         gradients.append(net[4].weight.grad.clone())
     assert bool(gradients[0].any())
     torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def test_bfloat16_projections_estimate_the_same():
+    """The same random numbers, rounded: far closer than the estimates are to the truth."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3, 1, 1), nn.ReLU(), nn.Conv2d(4, 4, 3, 2, 1), nn.ReLU(),
+        nn.Conv2d(4, 6, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 3 * 3, 20),
+    )  # fmt: skip
+    for layer in list(net)[:-1]:
+        layer.requires_grad_(False)
+    x = torch.rand(4, 1, 12, 12)
+    found, gradients = [], []
+    for dtype in (None, torch.bfloat16):
+        net.zero_grad()
+        chance = torch.Generator().manual_seed(5)
+        bound = Cauchy(generator=chance, per_group=False, two_matrices=False, dtype=dtype)
+        found.append(bound(net, Corners(x - 0.1, x + 0.1)))
+        (found[-1].ub - found[-1].lb).sum().backward()
+        gradients.append(net[-1].weight.grad.clone())
+        assert found[-1].lb.dtype == torch.float32
+    exact, rounded = (one.ub - one.lb for one in found)
+    assert not torch.equal(exact, rounded)
+    assert ((rounded - exact).abs() / exact).mean() < 0.02
+    # Where the median is another of two neighbours, the gradient is that one's.
+    likeness = torch.cosine_similarity(gradients[0].flatten(), gradients[1].flatten(), dim=0)
+    assert likeness > 0.5

@@ -38,6 +38,8 @@ class Cauchy(Bound):
     `sampled`: a sample of a norm's terms will do where it has the spread of the projections.
     `skip_stable`: a neuron that interval bounds prove stable keeps these, which is all that a
     ReLU or a loss on stability asks of it, costs next to nothing and has no gradient.
+    `dtype`: what projections are computed in, if not in what the weights are. bfloat16 adds less
+    than a hundredth to an estimate that is itself a fifth off, in half the time.
     """
 
     name: ClassVar[str] = "cauchy"
@@ -48,6 +50,7 @@ class Cauchy(Bound):
     skip_stable: bool = False
     two_matrices: bool = True
     sampled: bool = False
+    dtype: torch.dtype | None = None
 
     def enclose(self, problem: Problem) -> Enclosure:
         """Differentiable in the weights and the box."""
@@ -133,7 +136,7 @@ class Cauchy(Bound):
         under, over = lb.clamp_max(0), ub.clamp_min(0)
         slope = over / (over - under).clamp_min(torch.finfo(ub.dtype).tiny)
         half = -0.5 * slope * under
-        below = value.scaled(lambda x: x * slope, lambda x: x * slope)
+        below = value.scaled(lambda x: x * slope, _times(slope))
         group, trail = self._fresh(k, half, whole)
         groups = {**below.groups, k: group}
         return Projected(below.centre + half, groups, below.trail.joined(trail))
@@ -141,7 +144,7 @@ class Cauchy(Bound):
     def _fresh(self, key: int, radius: Tensor, whole: bool) -> tuple[Group, Trail]:
         """A new group: one error term per neuron, which knows its norm."""
         rival = Rival(self.projections if self.two_matrices else 0, self.sampled, self.generator)
-        trail = fresh(key, radius, self.projections, whole, self.generator)
+        trail = fresh(key, radius, self.projections, whole, self.generator, self.dtype)
         return Group(radius, rival, diagonal=True), trail
 
 
@@ -222,7 +225,19 @@ def _fill(boxes: Boxes, node: int, bounds: Pair) -> None:
 
 
 def _each(C: Tensor, samples: Tensor) -> Tensor:
-    return (C @ samples.unsqueeze(-1)).squeeze(-1)
+    return (C.to(samples.dtype) @ samples.unsqueeze(-1)).squeeze(-1)
+
+
+def _times(factor: Tensor) -> Map:
+    """Multiply by this, in the precision of what is multiplied."""
+    made = {factor.dtype: factor}
+
+    def apply(x: Tensor) -> Tensor:
+        if x.dtype not in made:
+            made[x.dtype] = factor.to(x.dtype)
+        return x * made[x.dtype]
+
+    return apply
 
 
 def _batched(apply: Map) -> Map:
@@ -235,7 +250,7 @@ def _conv(op: nn.Module, value: Projected) -> Projected:
     weight = conv.weight.to(value.centre)
     return value.mixed(
         lambda x: conv.forward(x, weight, conv.bias),
-        _batched(lambda x: conv.forward(x, weight)),
+        _batched(lambda x: conv.forward(x, weight.to(x.dtype))),
         lambda x: conv.forward(x, weight.abs()),
         replace(conv, weight=weight),
     )
@@ -244,7 +259,7 @@ def _conv(op: nn.Module, value: Projected) -> Projected:
 def _linear(op: nn.Module, value: Projected) -> Projected:
     assert isinstance(op, nn.Linear)
     weight = op.weight
-    return value.mixed(op, lambda x: x @ weight.T, lambda x: x @ weight.abs().T, weight)
+    return value.mixed(op, lambda x: x @ weight.T.to(x.dtype), lambda x: x @ weight.abs().T, weight)
 
 
 def _scale(op: nn.Module, value: Projected) -> Projected:
@@ -253,7 +268,7 @@ def _scale(op: nn.Module, value: Projected) -> Projected:
     factor = per_channel(scale, rank)
     return value.scaled(
         lambda x: x * factor + per_channel(shift, rank),
-        lambda x: x * factor,
+        _times(factor),
         lambda x: x * factor.abs(),
     )
 

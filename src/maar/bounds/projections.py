@@ -96,9 +96,15 @@ class Trail:
 
 
 def fresh(
-    key: int, radius: Tensor, count: int, whole: bool, generator: torch.Generator | None
+    key: int,
+    radius: Tensor,
+    count: int,
+    whole: bool,
+    generator: torch.Generator | None,
+    dtype: torch.dtype | None = None,
 ) -> Trail:
-    """One error term per neuron, of these radii."""
+    """One error term per neuron, of these radii; projected in `dtype`, default: the radii's."""
+    low = radius if dtype is None else radius.to(dtype)
     drawn: list[Tensor] = []
 
     def make(keys: Keys, part: slice) -> Tensor:
@@ -111,8 +117,8 @@ def fresh(
             if radius.dim() == 4:
                 # (channels last: what convolutions are fastest on)
                 noise = noise.movedim(2, -1).contiguous().movedim(-1, 2)
-            drawn.append(noise)
-        return drawn[0][part] * radius
+            drawn.append(noise.to(low.dtype))
+        return drawn[0][part] * low
 
     return Trail(frozenset({key}), count, make, radius.numel(), whole)
 
@@ -145,9 +151,10 @@ def medians(trail: Trail, keys: Keys, where: Tensor | None) -> Tensor:
 
 
 def _chosen(samples: Tensor, index: Tensor | None) -> Tensor:
-    """A R of the neurons of `index`, [k, neurons]."""
+    """A R of the neurons of `index`, [k, neurons]; medians are taken in single precision."""
     flat = samples.flatten(1)
-    return flat if index is None else flat[:, index]
+    chosen = flat if index is None else flat[:, index]
+    return chosen.float() if chosen.dtype == torch.bfloat16 else chosen
 
 
 def _median(samples: Tensor) -> Tensor:
@@ -236,11 +243,12 @@ class _LastMatrix(torch.autograd.Function):
         for o, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             for some in order[start:end].split(NEURONS):
                 seen = rows(which[some], image[some], at[some] % places)
-                grad[o] += (weight[some] @ seen.flatten(1)).view(seen.shape[1:])
+                grad[o] += (weight[some] @ seen.flatten(1).to(W.dtype)).view(seen.shape[1:])
         return grad, None, None, None
 
 
 def _applied(matrix: Matrix, W: Tensor, P: Tensor) -> Tensor:
+    W = W.to(P.dtype)
     if isinstance(matrix, Conv):
         return matrix.forward(P.flatten(0, 1), W).unflatten(0, P.shape[:2])
     return P @ W.T

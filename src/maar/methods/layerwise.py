@@ -134,9 +134,7 @@ class Layerwise(Method):
         out.label = self.label(batch, out)
         ball = Ball(batch.x, batch.eps)
         with population_statistics(batch.net):
-            # In float32 within autocast too: sums of many small terms, from which regions are made.
-            with torch.autocast(batch.x.device.type, enabled=False):
-                pre, out.following = self._bounds(batch, ball)
+            pre, out.following = self._bounds(batch, ball)
             for k, (lb, ub) in enumerate(pre, start=1):
                 batch.note(**{f"unstable_relu_{k}": ((lb < 0) & (ub > 0)).flatten(1).sum(1)})
             now = self._worst_point(batch, _region(batch.net, ball, pre, stage.relu), out.label)
@@ -193,8 +191,19 @@ class Layerwise(Method):
     ) -> tuple[list[Pair], Pair | None]:
         """Bounds on the inputs of ReLUs 1 to k, and on those of ReLU k + 1 where they are trained.
 
-        One walk through the layers finds them all.
+        One walk through the layers finds them all. Within autocast random projections alone are
+        in its precision: the rest are sums of many small terms, from which regions are made.
         """
+        device = batch.x.device.type
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            with torch.autocast(device, enabled=False):
+                return self._estimates(batch, ball, following, dtype)
+        return self._estimates(batch, ball, following, None)
+
+    def _estimates(
+        self, batch: Batch, ball: Ball, following: bool, dtype: torch.dtype | None
+    ) -> tuple[list[Pair], Pair | None]:
         stage, relus = _stage_of(batch), relu_indices(batch.net)
         cauchy = Cauchy(
             self.projections,
@@ -202,6 +211,8 @@ class Layerwise(Method):
             skip_stable=True,
             per_group=False,
             sampled=True,
+            # float16 would not hold Cauchy numbers, which have no largest
+            dtype=dtype if dtype == torch.bfloat16 else None,
         )
         next_pair = None
         if following and batch.at.get("stability", 0.0) and not stage.is_last:
