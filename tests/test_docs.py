@@ -140,3 +140,18 @@ def test_the_methods_have_the_speeds_that_were_measured():
         of = [row for row in rows if row["method"] == method]
         speeds = ", ".join(f"{row['batch'] / row['seconds']:.0f}" for row in of)
         assert f"| `{method}` | {speeds} | {max(row['peak_mb'] for row in of):.0f} MB |" in page
+
+
+@pytest.mark.parametrize(
+    ("file", "precision"), [("train_step", "float32"), ("train_step-bf16", "bfloat16")]
+)
+def test_layerwise_training_has_the_speeds_that_were_measured(file, precision):
+    page = (DOCS / "methods" / "layerwise.md").read_text()
+    found = json.loads((ROOT / f"results/benchmarks/{file}.json").read_text())
+    assert found["settings"]["stability_images"] == 1
+    for setting in {row["setting"] for row in found["rows"]}:
+        of = [row for row in found["rows"] if row["setting"] == setting]
+        cells = [f"{r['seconds']:.2f} ({r['colt_code_seconds'] / r['seconds']:.1f}x)" for r in of]
+        cells += ["-"] * (4 - len(cells))
+        peak = f"{max(row['peak_mb'] for row in of) / 1000:.1f} GB"
+        assert f"| {setting} | {precision} | {' | '.join(cells)} | {peak} |" in page

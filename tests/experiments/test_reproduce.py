@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -128,6 +129,24 @@ def test_from_nothing_to_the_page_and_no_step_twice(here, capsys, monkeypatch):
     assert begun == ["certify"]  # two more images, with the same store
     (store,) = (here / "runs").glob("*/certify/eps-*")
     assert len((store / "verdicts.jsonl").read_text().splitlines()) == 5
+
+    # The runs are gone; what they said is not.
+    shutil.rmtree(here / "runs")
+    (here / "out" / "mini.json").unlink()
+    begun.clear()
+    assert main([*words, "--collect"]) == 0
+    again = json.loads((here / "out" / "mini.json").read_text())
+    assert again["rows"] == found["rows"]
+    assert again["command"] == found["command"].replace(" --jobs 1", "")
+    assert main(words) == 0
+    assert begun == []
+
+
+def test_nothing_to_collect(here, capsys):
+    words = ["reproduce", "mini.toml", "--profile", "smoke", "--collect"]
+    assert main(words) == 0
+    assert "nothing is known of mini yet" in capsys.readouterr().out
+    assert not (here / "results").exists()
 
 
 def test_a_run_of_another_configuration_is_refused(here, capsys):

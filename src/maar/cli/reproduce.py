@@ -80,6 +80,8 @@ class Reproduce:
     """Show the experiments and profiles, or more on NAME, and leave."""
     dry_run: Switch = False
     """Show every run, how far it is and how long it may take, and leave."""
+    collect: Switch = False
+    """Run nothing: write and show the result as far as it is known."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -91,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
     if not chosen:
         raise UsageError(f"NAME is missing (accepted: {', '.join(experiments())}, FILE.toml)")
     with leave_at_once():
-        from maar.experiments.measured import require_data, require_same
+        from maar.experiments.measured import keep_all, require_data, require_same
         from maar.experiments.plan import make_plan, ordered
 
         choice = _choice(args)
@@ -101,18 +103,22 @@ def main(argv: Sequence[str]) -> int:
             require_same(run)
     if args.dry_run:
         return _dry_run(plans, tasks)
-    require_data(tasks)
-    from maar.experiments.display import make_display
-    from maar.experiments.work import work
-
     failed: dict[Task, str] = {}
     code = 0
-    try:
-        with _terminated(), _launcher(args) as launcher:
-            failed = work(tasks, launcher, make_display())
-    except KeyboardInterrupt:
-        code = 130
-    command = f"maar reproduce {shlex.join(argv)}"
+    if args.collect:
+        keep_all(tasks)
+    else:
+        require_data(tasks)
+        from maar.experiments.display import make_display
+        from maar.experiments.work import work
+
+        try:
+            with _terminated(), _launcher(args) as launcher:
+                failed = work(tasks, launcher, make_display())
+        except KeyboardInterrupt:
+            code = 130
+    # (not --collect itself: the command that makes the numbers is the one without it)
+    command = f"maar reproduce {shlex.join(word for word in argv if word != '--collect')}"
     for plan in plans:
         _conclude(plan, _out(args), command, failed, is_whole=code == 0)
     if code:
@@ -235,7 +241,7 @@ def _dry_run(plans: Sequence[Plan], tasks: Sequence[Task]) -> int:
 def _conclude(
     plan: Plan, out: Path, command: str, failed: dict[Task, str], *, is_whole: bool
 ) -> None:
-    """Write and show what is known; after an interrupt only if that is anything."""
+    """Write and show what is known, if that is anything."""
     from rich.console import Console
 
     from maar.experiments.results import result
@@ -243,7 +249,8 @@ def _conclude(
 
     mine = {task: reason for task, reason in failed.items() if task in set(plan.tasks)}
     found = result(plan, command, mine)
-    if not is_whole and not any(row["seeds"] for row in found["rows"]):
+    if not mine and not any(row["seeds"] for row in found["rows"]):
+        print(f"nothing is known of {plan.stem} yet")
         return
     console = Console()
     page = markdown(found)

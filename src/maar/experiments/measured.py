@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from maar.certify.record import Record, is_settled
 from maar.certify.store import FORMAT, MANIFEST, VERDICTS
 from maar.certify.tally import Tally
 from maar.errors import MaarError, RunError, UsageError
-from maar.experiments.kept import model_hash, recall
+from maar.experiments.kept import keep, model_hash, recall
 from maar.experiments.plan import Run, Task
 from maar.train.status import in_use, is_run, read_metrics, status
 
@@ -59,6 +59,13 @@ def left(tasks: Sequence[Task]) -> list[Task]:
         if task in unknown
         or (task.what == "train" and task.run in needed and not in_folder(task).result)
     ]
+
+
+def keep_all(tasks: Iterable[Task]) -> None:
+    """Keep what the folders of the runs know."""
+    for task in tasks:
+        if result := in_folder(task).result:
+            keep(task, result)
 
 
 def in_folder(task: Task) -> State:

@@ -11,9 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from maar.experiments.kept import keep
 from maar.experiments.launch import Handle, Launcher
-from maar.experiments.measured import State, in_folder, is_elsewhere, left, state_of
+from maar.experiments.measured import (
+    State,
+    in_folder,
+    is_elsewhere,
+    keep_all,
+    left,
+    state_of,
+)
 from maar.experiments.plan import Run, Task
 
 # Seconds between looks at the processes, and before a run that another process works on is tried.
@@ -65,8 +71,7 @@ def work(tasks: Sequence[Task], launcher: Launcher, display: Display) -> dict[Ta
     An interrupt stops the processes, lets them save what they have, and is raised again.
     """
     progress = Progress(tasks, left(tasks))
-    for task in tasks:
-        _keep(task)
+    keep_all(tasks)
     display.begin(progress)
     try:
         while progress.waiting or progress.running:
@@ -101,7 +106,7 @@ def _next(progress: Progress) -> Task | None:
         if task.what != "train" and task.run in untrained:
             continue
         if task.run in progress.elsewhere and in_folder(task).result:
-            _keep(task)
+            keep_all([task])
             progress.waiting.remove(task)  # done by the other process
             continue
         if task.what == "train" and is_elsewhere(task.run):
@@ -115,7 +120,7 @@ def _end(task: Task, code: int, progress: Progress, display: Display) -> None:
     del progress.running[task]
     state = state_of(task)
     if code == 0 and state.result:
-        _keep(task)
+        keep_all([task])
         display.ended(task, state, time.monotonic() - progress.began[task])
         if task.what == "train":
             _ask_again(task.run, progress)
@@ -141,11 +146,6 @@ def _ask_again(run: Run, progress: Progress) -> None:
         for task in progress.tasks
         if task.run == run and task not in busy and not state_of(task).result
     ]
-
-
-def _keep(task: Task) -> None:
-    if result := in_folder(task).result:
-        keep(task, result)
 
 
 def said(log: Path) -> str:
