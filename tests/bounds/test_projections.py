@@ -106,6 +106,19 @@ def test_only_unstable_neurons_of_a_frozen_prefix_move_the_weights():
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
+def test_medians_by_blocks_are_those_of_torch(monkeypatch):
+    monkeypatch.setattr(projections, "BLOCK", 7)
+    samples = torch.randn(50, 31)
+    size, place, sign = projections._median_and_place(samples)
+    exact = samples.abs().median(0).values
+    assert torch.equal(size, exact)
+    assert torch.equal(projections._median(samples), exact)
+    chosen = samples.gather(0, place.long()[None])[0]
+    assert torch.equal(chosen.abs(), exact)
+    assert torch.equal(sign, chosen.sgn())
+    assert projections._median(samples[:, :0]).shape == (0,)
+
+
 def test_bfloat16_projections_estimate_the_same():
     """The same random numbers, rounded: far closer than the estimates are to the truth."""
     torch.manual_seed(0)

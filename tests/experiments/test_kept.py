@@ -6,8 +6,9 @@ import shutil
 
 import pytest
 
+from maar.certify.presets import PRESETS
 from maar.experiments import work
-from maar.experiments.kept import keep, recall
+from maar.experiments.kept import keep, model_hash, recall
 from maar.experiments.launch import Local
 from maar.experiments.measured import in_folder, left, require_data, state_of
 from maar.experiments.results import result
@@ -36,8 +37,13 @@ def done(plan, files):
 def test_the_result_is_the_same_without_the_run(plan, done):
     after = result(plan, "", {})
     _, _, before = done
+    for row in after["rows"]:
+        assert row.pop("measured_before") == [0]
+    for row in before["rows"]:
+        assert row.pop("measured_before") == []
     assert after["rows"] == before["rows"]
     assert after["is_complete"]
+    assert after["hardware"] == "a laptop"  # where it was measured, not where it is read
     assert [state_of(task).word for task in plan.tasks] == ["done before"] * 2
     assert left(plan.tasks) == []
     require_data(plan.tasks)
@@ -58,6 +64,65 @@ def test_another_question_was_not_asked(done, other):
     assert not state_of(task).result
     # The run has to be here for it: it is trained again.
     assert left([train, certify, task]) == [train, task]
+
+
+@pytest.mark.parametrize("other", [{"layer": 1}, {"steps": 20}])
+def test_another_attack_is_another_question(done, files, other):
+    train, certify, _ = done
+    files.train(train.run, accuracy=0.75)
+    evaluate = dataclasses.replace(certify, what="evaluate", layer=2)
+    keep(evaluate, {"images": 50, "of": 50, "latent_robustness": 0.5})
+    assert recall(evaluate)
+    steps = other.pop("steps", evaluate.profile.latent_steps)
+    profile = dataclasses.replace(evaluate.profile, latent_steps=steps)
+    assert not recall(dataclasses.replace(evaluate, profile=profile, **other))
+
+
+def test_a_preset_that_has_changed_was_not_asked(done, monkeypatch):
+    _, certify, _ = done
+    monkeypatch.setitem(PRESETS, certify.profile.preset, {"crown": {}})
+    assert not recall(certify)
+
+
+def test_of_ones_own_network_and_images_nothing_is_kept(done, files):
+    """A configuration has their names only: what is behind them may be another thing by now."""
+    train, _, _ = done
+    for own in ({"network": "net.py:small"}, {"data": "npz:mine.npz"}):
+        run = dataclasses.replace(train.run, config=dataclasses.replace(train.run.config, **own))
+        task = dataclasses.replace(train, run=run)
+        files.train(run)
+        keep(task, in_folder(task).result)
+        assert not recall(task)
+
+
+def test_curves_need_the_run_itself(plan_of, files, tmp_path):
+    """What is drawn are its epochs."""
+    tasks = plan_of("fig2", "smoke", kept=tmp_path / "kept").tasks
+    for task in tasks:
+        files.train(task.run)
+    assert work.work(tasks, Local(1), work.Display()) == {}
+    shutil.rmtree(tasks[0].run.folder)
+    assert left(tasks) == [tasks[0]]
+
+
+def test_a_run_that_is_not_finished_mixes_with_nothing(done, files):
+    train, certify, _ = done
+    files.train(train.run, accuracy=0.8)
+    stage = dataclasses.replace(certify, weights="stage-1-last")
+    files.certify(stage, VERDICTS * 10)
+    (train.run.folder / "result.json").unlink()
+    assert not state_of(stage).result
+    keep(stage, {"images": 50, "of": 50})
+    (train.run.folder / "config.toml").unlink()
+    assert not recall(stage)
+
+
+def test_a_folder_that_cannot_be_written_stops_nothing(plan, files):
+    for task in plan.tasks:
+        files.train(task.run)
+    files.certify(plan.tasks[1], VERDICTS * 10)
+    plan.tasks[0].run.kept.parent.write_text("a file")
+    assert work.work(plan.tasks, Local(1), work.Display()) == {}
 
 
 @pytest.mark.parametrize("other", [{"preset": "paper"}, {"timeout": 1000}])
@@ -139,17 +204,30 @@ def test_a_setting_that_came_later_has_its_default(done):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1, "tasks": 3}', "\x00"])
-def test_damage_is_not_known(done, content):
+def test_damage_is_not_known(done, files, content):
     train, _, _ = done
     train.run.kept.write_text(content)
     assert recall(train) == {}
-    keep(train, {"accuracy": 0.5, "seconds": 1.0})
+    files.train(train.run)
+    keep(train, {"accuracy": 0.5, "seconds": 1.0, "model": model_hash(train.run)})
     assert recall(train)["accuracy"] == 0.5
 
 
-def test_what_is_measured_again_replaces_what_was(done):
+@pytest.mark.parametrize("lost", ["images", "of"])
+def test_an_entry_without_its_numbers_is_not_known(done, lost):
     train, certify, _ = done
-    keep(train, {"accuracy": 0.5, "seconds": 1.0})
+    about = json.loads(train.run.kept.read_text())
+    del about["tasks"][1]["result"][lost]
+    train.run.kept.write_text(json.dumps(about))
+    assert recall(certify) == {}
+
+
+def test_what_is_measured_again_replaces_what_was(done, files):
+    train, certify, _ = done
+    keep(train, {"accuracy": 0.25})  # (its run is gone: nothing is asked of it now)
+    assert recall(train)["accuracy"] == 0.75
+    files.train(train.run, accuracy=0.75)
+    keep(train, {"accuracy": 0.5, "seconds": 1.0, "model": model_hash(train.run)})
     keep(certify, {"images": 5, "of": 50, "certified": 1.0})
     about = json.loads(train.run.kept.read_text())
     assert [entry["asked"]["what"] for entry in about["tasks"]] == ["certify", "train", "certify"]

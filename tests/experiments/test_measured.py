@@ -108,7 +108,8 @@ def test_latent_robustness(plan_of, files):
         "weights": "stage-1-last",
         "split": "test",
         "eps": 0.1,
-        "attack": {"steps": 10, "step_size": 0.01},
+        "attack": {"steps": 10, "step_size": 0.01, "restarts": 1, "seed": 0},
+        "bounds": "crown",
         "latent_robustness": {"2": 0.625},
         "images": 10,
         "of": 1000,
@@ -117,7 +118,8 @@ def test_latent_robustness(plan_of, files):
     path = task.run.folder / "evaluate-stage-1-last-first-10.json"
     path.write_text(json.dumps(record))
     assert state_of(task).result["latent_robustness"] == 0.625
-    for other in ({"images": 9}, {"attack": {"steps": 150}}, {"weights": "model"}):
+    others = [{"attack": {**record["attack"], **more}} for more in ({"steps": 150}, {"seed": 1})]
+    for other in (*others, {"images": 9}, {"weights": "model"}, {"bounds": "cauchy"}):
         path.write_text(json.dumps({**record, **other}))
         assert state_of(task).word == "to do"
 

@@ -136,7 +136,8 @@ def test_from_nothing_to_the_page_and_no_step_twice(here, capsys, monkeypatch):
     begun.clear()
     assert main([*words, "--collect"]) == 0
     again = json.loads((here / "out" / "mini.json").read_text())
-    assert again["rows"] == found["rows"]
+    assert again["rows"] == [{**row, "measured_before": [0]}]
+    assert "measured before: 1 of 1 runs" in (here / "out" / "mini.md").read_text()
     assert again["command"] == found["command"].replace(" --jobs 1", "")
     assert main(words) == 0
     assert begun == []

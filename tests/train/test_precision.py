@@ -7,8 +7,16 @@ import torch
 
 import maar.train.precision
 import maar.train.trainer
+from maar.attacks import APGD, PGD
+from maar.bounds.cauchy import Cauchy
+from maar.config import TrainConfig
+from maar.eps import Eps
 from maar.errors import UsageError
+from maar.methods.base import Batch
+from maar.methods.colt import COLT
 from maar.methods.maar import MAAR
+from maar.networks import make
+from maar.regions import Ball
 from maar.train.checkpoint import load_weights
 from maar.train.display import Display
 from maar.train.precision import check_precision
@@ -51,6 +59,49 @@ def test_bf16_trains_float32_weights(tiny_pgd, tmp_path, monkeypatch):
     full, _ = load_weights(tmp_path / "32" / "model.safetensors")
     assert not all(torch.equal(low[key], full[key]) for key in full)
     assert all(torch.allclose(low[key], full[key], atol=0.1) for key in full)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [(None, None), (torch.bfloat16, torch.bfloat16), (torch.float16, None)]
+)
+def test_of_layerwise_bounds_projections_alone_are_in_bf16(monkeypatch, precision, dtype):
+    seen = []
+
+    def enclose(self, problem):
+        seen.append((self.dtype, torch.is_autocast_enabled("cpu")))
+        return enclosed(self, problem)
+
+    enclosed = Cauchy.enclose
+    monkeypatch.setattr(Cauchy, "enclose", enclose)
+    net = make("convmed_2_2_100", (1, 28, 28), 10, [0.1], [0.3])
+    method = COLT()
+    stage = method.stages(net, Eps(0.1), TrainConfig())[1]
+    at = {name: schedule(0.0) for name, schedule in stage.schedules.items()}
+    batch = Batch(
+        net=net, x=torch.rand(2, 1, 28, 28), y=torch.tensor([1, 2]), eps=0.1, stage=stage,
+        generator=torch.Generator(), at=at, index=torch.arange(2), memo={},
+    )  # fmt: skip
+    with torch.autocast("cpu", precision, enabled=precision is not None):
+        method.loss(batch)
+    assert set(seen) == {(dtype, False)}
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        PGD(steps=2, keep="best"),
+        PGD(steps=2, restarts=2),
+        PGD(steps=2, early_exit=True),
+        APGD(steps=3),
+    ],
+)
+def test_every_attack_runs_within_autocast(attack):
+    net = make("convmed_2_2_100", (1, 28, 28), 10, [0.1], [0.3])
+    ball = Ball(torch.rand(3, 1, 28, 28), 0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        (e,) = attack(net, ball, torch.tensor([1, 2, 3]), generator=torch.Generator())
+    assert e.dtype == torch.float32
+    assert e.abs().max() <= 1
 
 
 def test_layerwise_training_runs_in_bf16(tiny, conv_network, tmp_path):

@@ -94,7 +94,7 @@ class Rows:
     def _note(self, e: Errors, z: Tensor, *, last: bool) -> None:
         if self.best is None:
             return
-        margins = margin(z, self.y)
+        margins = margin(z, self.y).to(self.best.margin.dtype)  # (within autocast, z is in less)
         if last or self.every_step:
             self.best.offer(self.images, e, margins)
         elif self.early_exit:

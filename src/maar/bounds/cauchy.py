@@ -230,12 +230,14 @@ def _each(C: Tensor, samples: Tensor) -> Tensor:
 
 def _times(factor: Tensor) -> Map:
     """Multiply by this, in the precision of what is multiplied."""
-    made = {factor.dtype: factor}
+    made: list[Tensor] = []
 
     def apply(x: Tensor) -> Tensor:
-        if x.dtype not in made:
-            made[x.dtype] = factor.to(x.dtype)
-        return x * made[x.dtype]
+        if x.dtype == factor.dtype or factor.requires_grad:
+            return x * factor.to(x.dtype)
+        if not made:
+            made.append(factor.to(x.dtype))
+        return x * made[0]
 
     return apply
 

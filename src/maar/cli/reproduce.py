@@ -268,7 +268,8 @@ def _report(path: Path, found: dict[str, Any], out: Path) -> None:
     from maar.report.write import write_report
 
     runs = dict.fromkeys(Path(run) for row in found["rows"] for run in row["runs"])
-    here = [run for run in runs if run.exists()]  # of the others only the numbers are known
+    # Of the others only the numbers are known.
+    here = [run for run in runs if (run / "result.json").is_file()]
     try:
         page = write_report([path, *here], out, found["title"], found["command"])
     except MaarError as error:

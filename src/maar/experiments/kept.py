@@ -6,72 +6,89 @@ gone, takes from there what was asked before, and does only the rest.
 
 A file speaks of one configuration and of one training. The same name with another configuration (a
 recipe has changed), or trained again to other weights (on another processor, say), is not an
-answer: nothing in a table is put together from two networks.
+answer: nothing in a table is put together from two networks. Nothing is kept of a user's own
+network or images, of which a configuration has but the name.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from typing import Any
 
+from maar.certify.presets import PRESETS
 from maar.config import config_hash
 from maar.config.dump import to_table
 from maar.config.load import build
+from maar.data import DATASETS
 from maar.eps import Eps
 from maar.errors import MaarError
 from maar.experiments.plan import Run, Task
-from maar.files import sha256_file, write_text
+from maar.files import locked, write_text
+from maar.networks import NETWORKS
 
 FORMAT = 1
+LOCK = ".lock"
 Answer = dict[str, Any]
 
 
 def recall(task: Task) -> Answer:
     """What a task said when it was done before; empty if nobody knows."""
-    for entry in _entries(task.run):
-        result = entry["result"]
-        if entry["asked"] == _asked(task) and _is_enough(task, result):
-            return result
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        for entry in _entries(task.run):
+            result = entry["result"]
+            if entry["asked"] == _asked(task) and _is_enough(task, result):
+                return result
     return {}
 
 
 def keep(task: Task, result: Answer) -> None:
-    """Note what a task said, in place of what it said before."""
-    if task.run.kept is None or recall(task) == result:
+    """Note what a task on a finished run said, in place of what it said before."""
+    run = task.run
+    if run.kept is None or not _is_known_by_name(run) or not model_hash(run):
         return
     asked = _asked(task)
-    same = (asked, result.get("images"))
-    others = [
-        entry
-        for entry in _entries(task.run)
-        if (entry["asked"], entry["result"].get("images")) != same
-    ]
-    entry = {"asked": asked, "command": task.command, "result": result}
-    about = {
-        "format": FORMAT,
-        "run": task.run.name,
-        "config_hash": config_hash(task.run.config),
-        "config": to_table(task.run.config),
-        "tasks": [*others, entry],
-    }
-    write_text(task.run.kept, json.dumps(about, indent=1) + "\n")
+    with locked(run.kept.with_name(LOCK)):
+        if recall(task) == result:
+            return
+        same = (asked, result.get("images"))
+        others = [
+            entry
+            for entry in _entries(run)
+            if (entry["asked"], entry["result"].get("images")) != same
+        ]
+        about = {
+            "format": FORMAT,
+            "run": run.name,
+            "config_hash": config_hash(run.config),
+            "config": to_table(run.config),
+            "tasks": [*others, {"asked": asked, "command": task.command, "result": result}],
+        }
+        write_text(run.kept, json.dumps(about, indent=1) + "\n")
 
 
 def model_hash(run: Run) -> str:
     """Of the weights at the end of the run, if it is here and has come to its end."""
-    if not (run.folder / "result.json").is_file():
+    try:
+        return str(json.loads((run.folder / "result.json").read_text())["model_sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
-    return sha256_file(run.folder / "model.safetensors")
+
+
+def _is_known_by_name(run: Run) -> bool:
+    return run.config.network in NETWORKS and run.config.data in DATASETS
 
 
 def _asked(task: Task) -> Answer:
     """All that the answer depends on, besides the run and the number of images."""
     asked: Answer = {"what": task.what}
+    profile = task.profile
     if task.what == "certify":
-        asked |= {"preset": task.profile.preset, "timeout": task.profile.timeout}
+        asked |= {"preset": profile.preset, "timeout": profile.timeout}
+        asked["verifiers"] = {name: dict(own) for name, own in PRESETS[profile.preset].items()}
     if task.what == "evaluate":
-        asked |= {"layer": task.layer, "steps": task.profile.latent_steps}
+        asked |= {"layer": task.layer, "steps": profile.latent_steps}
     if task.what != "train":
         eps = task.run.config.eps if task.eps is None else Eps(task.eps)
         asked |= {"weights": task.weights, "eps": float(eps)}
@@ -86,7 +103,7 @@ def _is_enough(task: Task, result: Answer) -> bool:
 
 def _entries(run: Run) -> list[Answer]:
     """Of this run in this configuration; what cannot be read counts as not there."""
-    if run.kept is None:
+    if run.kept is None or not _is_known_by_name(run):
         return []
     try:
         about = json.loads(run.kept.read_text())

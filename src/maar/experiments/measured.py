@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,10 @@ from maar.errors import MaarError, RunError, UsageError
 from maar.experiments.kept import keep, model_hash, recall
 from maar.experiments.plan import Run, Task
 from maar.train.status import in_use, is_run, read_metrics, status
+
+# How `maar evaluate` attacks, where the command says nothing else.
+ATTACK = {"step_size": 0.01, "restarts": 1, "seed": 0}
+BOUNDS = "crown"
 
 
 @dataclass(frozen=True)
@@ -62,16 +67,22 @@ def left(tasks: Sequence[Task]) -> list[Task]:
 
 
 def keep_all(tasks: Iterable[Task]) -> None:
-    """Keep what the folders of the runs know."""
+    """Keep what the folders of the runs know.
+
+    On a full disk they know it still, and another call will keep it.
+    """
     for task in tasks:
         if result := in_folder(task).result:
-            keep(task, result)
+            with contextlib.suppress(OSError):
+                keep(task, result)
 
 
 def in_folder(task: Task) -> State:
     """Read from the run's folder; what cannot be read counts as not there."""
     if not is_run(task.run.folder):
         return State()
+    if task.what != "train" and not model_hash(task.run):
+        return State()  # a stage of a run that is not finished may be measured, but may change
     look = {"train": _training, "certify": _certification, "evaluate": _evaluation}[task.what]
     try:
         return look(task)
@@ -217,7 +228,8 @@ def _evaluation(task: Task) -> State:
             found["weights"] == task.weights
             and found["split"] == "test"
             and str(task.layer) in found["latent_robustness"]
-            and found["attack"]["steps"] == task.profile.latent_steps
+            and found["attack"] == {"steps": task.profile.latent_steps, **ATTACK}
+            and found["bounds"] == BOUNDS
             and math.isclose(found["eps"], float(task.run.config.eps))
             and found["images"] == wanted
         ):

@@ -197,7 +197,8 @@ def make_plan(experiment: Experiment, choice: Choice) -> Plan:
         for row in experiment.rows:
             if choice.methods and row.method not in choice.methods:
                 continue
-            runs = _runs(row, setting, choice)
+            # Curves are drawn from the epochs of a run: to know its end is not enough.
+            runs = _runs(row, setting, choice, keeps=experiment.kind != "training")
             if isinstance(runs, str):
                 skipped = (f"{row.label} ({name})", runs)
                 if skipped not in plan.skipped:
@@ -220,7 +221,7 @@ def _check(experiment: Experiment, choice: Choice) -> None:
             raise unknown(f"method of {experiment.name}", method, methods)
 
 
-def _runs(row: Row, setting: Setting, choice: Choice) -> tuple[Run, ...] | str:
+def _runs(row: Row, setting: Setting, choice: Choice, keeps: bool) -> tuple[Run, ...] | str:
     """A run for each seed, or why there is none."""
     from maar.config import recipes
 
@@ -247,7 +248,7 @@ def _runs(row: Row, setting: Setting, choice: Choice) -> tuple[Run, ...] | str:
     for seed in dict.fromkeys(seeds):
         name, config = f"{stem}-seed{seed}", dataclasses.replace(changed, seed=seed)
         folder, words = choice.runs / name, tuple(flag_words(flags))
-        kept = choice.kept / f"{name}.json" if choice.kept else None
+        kept = choice.kept / f"{name}.json" if choice.kept and keeps else None
         runs.append(Run(name, recipe, words, seed, folder, config, kept))
     return tuple(runs)
 

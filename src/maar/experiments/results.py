@@ -78,7 +78,7 @@ def result(plan: Plan, command: str, failed: dict[Task, str]) -> Object:
         "is_complete": not missing,
         "command": command,
         "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "hardware": machine(),
+        "hardware": _measured_on(rows) or machine(),
         "versions": versions(),
         "rows": rows,
         "beside": [
@@ -139,6 +139,7 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         },
         "seeds": [seed.run.seed for seed in seeds],
         "seeds_wanted": [run.seed for run in point.runs],
+        "measured_before": [x.run.seed for x in seeds if any(s.is_kept for _, s in x.states)],
         "images": min((each["images"] for each in certified), default=None),
         "of": max((each["of"] for each in certified), default=None),
         "open": [each["open"] for each in certified],
@@ -151,12 +152,18 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         "seconds": round(sum(s.result["seconds"] for x in seeds for _, s in x.states), 1),
         "train_seconds": [x.result("train")["seconds"] for x in seeds],
         "certify_seconds": [each["seconds"] for each in certified],
-        "hardware": "; ".join(dict.fromkeys(x.result("train")["machine"] for x in seeds)),
+        "hardware": "; ".join(dict.fromkeys(x.result("train").get("machine", "") for x in seeds)),
         "certified_on": "; ".join(dict.fromkeys(each["machine"] or "?" for each in certified)),
         "runs": [str(seed.run.folder) for seed in seeds],
         "certify": [each["store"] for each in certified],
         "commands": [task.command for task in tasks],
     }
+
+
+def _measured_on(rows: Iterable[Object]) -> str:
+    """The machines of the numbers, which need not be this one."""
+    found = (row["certified_on"] or row["hardware"] for row in rows)
+    return "; ".join(dict.fromkeys(filter(None, found)))
 
 
 def _other_stages(point: Point, plan: Plan) -> str:

@@ -150,10 +150,20 @@ def facts(result: Object) -> list[tuple[str, str]]:
         ("seeds", ", ".join(map(str, seeds)) + spread_too),
         ("verifiers", f"preset {', '.join(presets)}: {', '.join(verifiers)}" if presets else ""),
         ("hardware", f"{result['hardware']}; {hours:.2f} core hours in all"),
+        ("measured before", _before(result)),
         ("versions", ", ".join(f"{name} {text}" for name, text in result["versions"].items())),
         ("command", f"`{result['command']}`"),
     ]
     return [(name, text) for name, text in told if text]
+
+
+def _before(result: Object) -> str:
+    """How many numbers were taken over from runs that are not here."""
+    before = sum(len(row.get("measured_before", [])) for row in result["rows"])
+    of = sum(len(row["seeds"]) for row in result["rows"])
+    if not before:
+        return ""
+    return f"{before} of {of} runs, which are not here any more; what they said was kept"
 
 
 def markdown(result: Object) -> str:

@@ -108,6 +108,8 @@ def _next(progress: Progress) -> Task | None:
         if task.run in progress.elsewhere and in_folder(task).result:
             keep_all([task])
             progress.waiting.remove(task)  # done by the other process
+            if task.what == "train":
+                _ask_again(task.run, progress)
             continue
         if task.what == "train" and is_elsewhere(task.run):
             progress.elsewhere[task.run] = now + ELSEWHERE
@@ -118,7 +120,7 @@ def _next(progress: Progress) -> Task | None:
 
 def _end(task: Task, code: int, progress: Progress, display: Display) -> None:
     del progress.running[task]
-    state = state_of(task)
+    state = in_folder(task)  # (what was known before is no sign that the command did anything)
     if code == 0 and state.result:
         keep_all([task])
         display.ended(task, state, time.monotonic() - progress.began[task])
