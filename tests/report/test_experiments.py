@@ -78,6 +78,14 @@ def test_published_beside_ours_with_what_it_rests_on(report_on):
     ]
 
 
+def test_a_row_says_which_seeds_were_measured_before(report_on):
+    report = report_on({**TOP, "rows": [{**ROW, "measured_before": [0, 2]}]})
+    evidence = cells(report)["CR"].evidence
+    assert dict(evidence.facts())["measured before"].startswith("seeds 0, 2, by runs")
+    fresh = cells(report_on(TOP))["CR"].evidence
+    assert "measured before" not in dict(fresh.facts())
+
+
 def test_what_is_not_comparable_is_not_compared(report_on):
     row = {**ROW, "is_comparable": False, "published_network": "CNN7"}
     found = cells(report_on({**TOP, "rows": [row]}))

@@ -270,7 +270,6 @@ def _sortable(x: object) -> str | float | int:
 def _evidence(row: Object, content: Object, path: Path) -> Evidence:
     commands = words(row, "commands") or tuple(filter(None, [word(row, "command")]))
     sources = [*words(row, "certify"), *words(row, "runs")] or [str(path)]
-    seeds = row.get("seeds")
     return Evidence(
         source=", ".join(sources),
         images=count(row, "images") or None,
@@ -281,10 +280,16 @@ def _evidence(row: Object, content: Object, path: Path) -> Evidence:
         verifiers=words(row, "verifiers"),
         seconds=number(row, "seconds"),
         profile=word(row, "profile") or word(content, "profile"),
-        seeds=tuple(s for s in seeds if isinstance(s, int)) if isinstance(seeds, list) else (),
+        seeds=_seeds(row, "seeds"),
+        before=_seeds(row, "measured_before"),
         hardware=word(row, "hardware") or word(content, "hardware"),
         command="; ".join(commands) or word(content, "command"),
     )
+
+
+def _seeds(row: Object, key: str) -> tuple[int, ...]:
+    found = row.get(key)
+    return tuple(s for s in found if isinstance(s, int)) if isinstance(found, list) else ()
 
 
 def _figures(name: str, content: Object, rows: list[Object]) -> list[Figure]:

@@ -35,6 +35,8 @@ class Evidence:
     seconds: float | None = None
     profile: str = ""
     seeds: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()
+    """The seeds whose runs are not here any more: what they said was kept."""
     weights: str = ""
     """The first digits of the hash of the weights."""
     hardware: str = ""
@@ -59,12 +61,19 @@ class Evidence:
             "seconds": "" if self.seconds is None else f"{self.seconds:,.1f}",
             "profile": self.profile,
             "seeds": ", ".join(map(str, self.seeds)),
+            "measured before": self._before(),
             "weights": self.weights,
             "hardware": self.hardware,
             "source": self.source,
             "command": self.command,
         }
         return [(name, text) for name, text in facts.items() if text]
+
+    def _before(self) -> str:
+        if not self.before:
+            return ""
+        which = ", ".join(map(str, self.before))
+        return f"seeds {which}, by runs that are not here any more; what they said was kept"
 
 
 def duration(seconds: float) -> str:

@@ -132,8 +132,8 @@ def supported(group: Group, table: Table) -> list[tuple[tuple[Cell, ...], list[P
     ]
 
 
-TELLING = ("images", "preset", "profile", "seeds", "seconds")
-WORDS = {"images": "{} images", "seeds": "seeds {}"}
+TELLING = ("images", "preset", "profile", "seeds", "seconds", "measured before")
+WORDS = {"images": "{} images", "seeds": "seeds {}", "measured before": "measured before"}
 
 
 def brief(found: list[Proof]) -> str:
