@@ -88,6 +88,15 @@ def test_another_question_is_no_answer(tasks, files, changes):
     assert state_of(tasks[1]).word == "to do"
 
 
+def test_a_store_of_other_weights_is_no_answer(tasks, files):
+    """A folder may have been trained anew under the verdicts that were there."""
+    files.train(tasks[0].run, accuracy=0.9)
+    files.certify(tasks[1], VERDICTS)
+    assert state_of(tasks[1]).word == "done"
+    files.train(tasks[0].run, accuracy=0.8)
+    assert state_of(tasks[1]).word == "to do"
+
+
 def test_an_image_that_failed_is_not_done(tasks, files):
     files.train(tasks[0].run)
     files.certify(tasks[1], [*VERDICTS[:4], "error"])

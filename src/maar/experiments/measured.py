@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,17 @@ def _is_asked(about: dict[str, Any], task: Task) -> bool:
         and about["data"] == config.data
         and about["source"]["weights"] == task.weights
         and math.isclose(about["subject"]["eps"], float(eps))
+        and about["subject"]["weights"] == _hash(task.run, task.weights, model_hash(task.run))
     )
+
+
+@cache
+def _hash(run: Run, weights: str, model: str) -> str:
+    """What a store says of these weights; `model` is there to ask anew of a run trained anew."""
+    from maar.networks import weights_hash
+    from maar.train.run import load_network
+
+    return weights_hash(load_network(run.folder, weights)[0])
 
 
 def _count(store: Path, about: dict[str, Any], images: int, task: Task) -> State:
