@@ -10,9 +10,9 @@ from maar.config import to_toml
 from maar.errors import RunError, UsageError
 from maar.experiments.estimate import (
     attack_seconds,
+    epoch_seconds,
     estimate,
     image_seconds,
-    training_seconds,
 )
 from maar.experiments.measured import State, require_data, require_same, state_of
 
@@ -163,21 +163,41 @@ def test_images_that_are_not_there_are_missed_before_the_work(plan_of, files, mo
     require_data(tasks)  # nothing is left to be done
 
 
+def _epochs(run, *seconds):
+    """One epoch in each stage."""
+    lines = [json.dumps({"stage": k, "seconds": took}) for k, took in enumerate(seconds, 1)]
+    run.folder.mkdir(parents=True, exist_ok=True)
+    (run.folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+
+
 def test_estimates_are_of_similar_runs(plan_of, files):
     def forget():
-        for cached in (training_seconds, image_seconds, attack_seconds):
+        for cached in (epoch_seconds, image_seconds, attack_seconds):
             cached.cache_clear()
 
     forget()
     tasks = plan_of("fig-lambda", "smoke", limit=5).tasks
     assert estimate(tasks[0], state_of(tasks[0])) is None
     assert estimate(tasks[1], state_of(tasks[1])) is None
-    files.train(tasks[0].run, seconds=60.0)
+    files.train(tasks[0].run)
+    _epochs(tasks[0].run, 20.0, 40.0)
     files.certify(tasks[1], VERDICTS[:5])
     forget()
     assert estimate(tasks[0], state_of(tasks[0])) == 0
     train, certify = tasks[2:4]
     assert estimate(train, state_of(train)) == 60.0
+    longer = dataclasses.replace(
+        train.run.config.method,
+        base=dataclasses.replace(train.run.config.method.base, stage_epochs=(3, 2)),
+    )
+    config = dataclasses.replace(train.run.config, method=longer)
+    patient = dataclasses.replace(train, run=dataclasses.replace(train.run, config=config))
+    assert estimate(patient, State()) == 3 * 20.0 + 2 * 40.0
+    _epochs(train.run, 22.0)  # half done
+    forget()
+    assert estimate(patient, State()) == 2 * 21.0 + 2 * 40.0
+    (train.run.folder / "metrics.jsonl").unlink()
+    forget()
     assert estimate(certify, state_of(certify)) == pytest.approx(5 * 0.5 + 4 * 1.5)
     everything = dataclasses.replace(certify, images=None)
     assert estimate(everything, State()) == pytest.approx(10 * (5 * 0.5 + 4 * 1.5))

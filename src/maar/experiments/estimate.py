@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -10,7 +12,7 @@ from statistics import fmean
 from maar.certify.store import MANIFEST, VERDICTS
 from maar.errors import MaarError
 from maar.experiments.measured import State
-from maar.experiments.plan import Task
+from maar.experiments.plan import Task, network_of
 from maar.train.status import read_metrics
 
 
@@ -20,11 +22,10 @@ def estimate(task: Task, state: State) -> float | None:
         return 0.0
     stem = task.run.name.rpartition("-seed")[0]
     profile = f"-{task.profile.name}"
-    # Flags and seeds hardly change the time: any run of that recipe will do.
+    # Flags and seeds hardly change the time of an epoch or an image: any run of a recipe will do.
     similar = stem.partition(profile)[0] + profile
     if task.what == "train":
-        whole = training_seconds(task.run.folder.parent, similar)
-        return None if whole is None else max(0.0, whole - _spent(task.run.folder))
+        return _training(task, epoch_seconds(task.run.folder.parent, similar))
     if task.what == "certify":
         each, of = image_seconds(task.run.folder.parent, similar, task.profile.preset)
     else:
@@ -33,16 +34,26 @@ def estimate(task: Task, state: State) -> float | None:
     return None if each is None else each * (images - state.done)
 
 
+def _training(task: Task, each: Mapping[int, float]) -> float | None:
+    if not each:
+        return None
+    config = task.run.config
+    stages = config.method.stages(network_of(config), config.eps, config.train)
+    done = Counter(stage for stage, _ in _epochs(task.run.folder))
+    left = {number: stage.epochs - done[number] for number, stage in enumerate(stages, 1)}
+    if any(epochs > 0 and number not in each for number, epochs in left.items()):
+        return None
+    return sum(max(0, epochs) * each.get(number, 0.0) for number, epochs in left.items())
+
+
 @cache
-def training_seconds(runs: Path, stem: str) -> float | None:
-    """Of the finished runs whose names begin so."""
-    found = []
-    for path in runs.glob(f"{stem}-*/result.json"):
-        try:
-            found.append(float(json.loads(path.read_text())["seconds"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return fmean(found) if found else None
+def epoch_seconds(runs: Path, stem: str) -> dict[int, float]:
+    """Of an epoch in each stage, in the runs whose names begin so."""
+    found: dict[int, list[float]] = {}
+    for path in runs.glob(f"{stem}-*"):
+        for stage, seconds in _epochs(path):
+            found.setdefault(stage, []).append(seconds)
+    return {stage: fmean(seconds) for stage, seconds in found.items()}
 
 
 @cache
@@ -80,8 +91,9 @@ def attack_seconds(runs: Path, stem: str, steps: int) -> tuple[float | None, int
     return fmean(found) if found else None, of
 
 
-def _spent(run: Path) -> float:
+def _epochs(run: Path) -> list[tuple[int, float]]:
+    """The stage of each epoch that is done, and how long it took."""
     try:
-        return sum(float(line.get("seconds", 0.0)) for line in read_metrics(run))
-    except (OSError, ValueError, TypeError):
-        return 0.0
+        return [(int(line["stage"]), float(line["seconds"])) for line in read_metrics(run)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

@@ -298,7 +298,7 @@ def _points(
             for eps in setting.eps_range
         ]
     if experiment.kind == "stages":
-        net = _network(runs[0].config)
+        net = network_of(runs[0].config)
         count = len(runs[0].config.method.stages(net, runs[0].config.eps, runs[0].config.train))
         found = []
         for stage in range(1, count + 1):
@@ -317,7 +317,7 @@ def _same(eps: str, own: float) -> bool:
     return float(Eps(eps)) == float(own)
 
 
-def _network(config: Config) -> nn.Sequential:
+def network_of(config: Config) -> nn.Sequential:
     """The network that a run will have, with weights of no meaning."""
     from maar.data import info
     from maar.networks import make
