@@ -62,7 +62,7 @@ def test_more_on_one(here, capsys):
     assert "A small one (nothing)" in said
 
 
-@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_a_dry_run_breaks_no_name(here, capsys, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     assert main(["reproduce", "beyond-1", "--profile", "smoke", "--dry-run"]) == 0

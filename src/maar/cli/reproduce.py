@@ -234,7 +234,7 @@ def _dry_run(plans: Sequence[Plan], tasks: Sequence[Task]) -> int:
     from maar.experiments.outlook import outlook
 
     console = Console(highlight=False)
-    console.print(outlook(plans, tasks, console.width))
+    console.print(outlook(plans, tasks, console.width), crop=False)
     return 0
 
 

@@ -53,7 +53,7 @@ def _outlook(rows: Sequence[tuple[str, str, str, str]], width: int) -> Renderabl
     parts = [_line(heads, sizes, "dim")]
     for row in rows:
         if row[0]:
-            parts.append(Text(row[0], "bold", no_wrap=True))
+            parts.append(Text(row[0], "bold", no_wrap=True, overflow="ignore"))
         parts.append(_line(row, sizes))
     return Group(*parts)
 
