@@ -14,6 +14,7 @@ from maar.errors import UsageError
 from maar.methods import METHODS
 from maar.methods.base import Method
 from maar.methods.pgd import PGDTraining
+from maar.methods.sabr import SABR
 from maar.methods.standard import Standard
 
 
@@ -96,6 +97,13 @@ def test_methods_nest():
     assert config.method == Wrapper(base=Standard())
 
 
+def test_knobs_of_one_name_are_both_in_reach():
+    config, _ = parsed(
+        "demo", "--method", "wrapper", "--base", "sabr", "--lam", "2", "--base.lam", "0.7"
+    )
+    assert config.method == Wrapper(lam=2.0, base=SABR(lam=0.7))
+
+
 def test_a_method_around_that_of_the_file_keeps_its_knobs():
     config, _ = parsed("pgd", "--method", "wrapper", "--base", "pgd", "--lam", "2")
     assert config.method == Wrapper(lam=2.0, base=load("pgd").method)
@@ -120,6 +128,8 @@ MISTAKES = [
     (["--method", "colr"], r"--method: unknown method 'colr'.*\(accepted: .*pgd, .*standard"),
     (["--method", "pgf"], r"--method: unknown method 'pgf'; did you mean 'pgd'\?"),
     (["--method", "wrapper", "--base", "pgf"], r"--base: unknown method 'pgf'; did you mean 'pgd'"),
+    (["--method", "maar", "--base", "maar"], "--base maar: it cannot be its own base"),
+    (["--method", "maar", "--base", "standard"], "base = 'standard': it has no worst points"),
     (["--method", "standard", "--attack.steps", "3"], "unknown flag '--attack.steps'"),
     (["--data", "mnits"], r"--data: unknown data set 'mnits'; did you mean 'mnist'\?"),
     (["--network", "cnn8"], r"--network: unknown network 'cnn8'; did you mean 'cnn\d'\?"),

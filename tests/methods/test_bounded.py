@@ -15,7 +15,7 @@ from maar.eps import Eps
 from maar.methods import METHODS, shi
 from maar.methods.base import Batch, Stage
 from maar.methods.batchnorm import Statistics
-from maar.methods.bounded import worst_logits
+from maar.methods.bounded import Bounded, worst_logits
 from maar.methods.cc_ibp import CCIBP
 from maar.methods.crown_ibp import CrownIBP
 from maar.methods.exp_ibp import ExpIBP
@@ -89,7 +89,10 @@ def test_gowals_mixture():
     [stage] = IBP(natural=0.5, ramp=4.0, warmup=1.0).stages(
         make_batch().net, Eps("0.1"), TrainConfig(epochs=9)
     )
-    assert [stage.schedules["kappa"](t) for t in (0, 1, 3, 9)] == [1, 1, 0.75, 0.5]
+    kappa = [stage.schedules["kappa"](t) for t in (0, 1, 2, 3, 9)]
+    assert kappa == pytest.approx([1 - 0.5 * stage.eps(t) / 0.1 for t in (0, 1, 2, 3, 9)])
+    assert kappa[0] == 1
+    assert kappa[-1] == 0.5
 
 
 @pytest.mark.parametrize("net", [None, with_batch_norm])
@@ -126,7 +129,8 @@ def test_crown_ibp_without_crown_is_ibp(fusion):
     one = gradients(method, make_batch(beta=0.0))
     torch.testing.assert_close(one, gradients(IBP()))
     [stage] = CrownIBP(ramp=4.0).stages(make_batch().net, Eps("0.1"), TrainConfig(epochs=9))
-    assert [stage.schedules["beta"](t) for t in (0, 2, 4)] == [1, 0.5, 0]
+    beta = [stage.schedules["beta"](t) for t in (0, 1, 2, 4)]
+    assert beta == pytest.approx([1 - stage.eps(t) / 0.1 for t in (0, 1, 2, 4)])
 
 
 def test_crowns_bounds_are_no_worse_and_fused_ones_are_bounds():
@@ -136,8 +140,36 @@ def test_crowns_bounds_are_no_worse_and_fused_ones_are_bounds():
     attacked = total(PGDTraining(attack=PGD(steps=20, step_size=0.2)))
     assert attacked <= crown < ibp
     assert attacked <= fused <= ibp
-    half = total(CrownIBP(fusion=True), make_batch(beta=0.5))
-    assert half == pytest.approx((fused + ibp) / 2, rel=1e-5)
+    assert fused < total(CrownIBP(fusion=True), make_batch(beta=0.5)) < ibp
+
+
+def test_fused_bounds_are_mixed_before_the_logarithm():
+    """Xu et al.: log(beta * U_CROWN + (1 - beta) * U_IBP), for each image."""
+    batch, method = make_batch(beta=0.3), CrownIBP(fusion=True)
+    out = method.outputs(batch)
+    u_ibp = F.cross_entropy(out.of_box, batch.y, reduction="none").exp()
+    expected = (0.3 * out.loss_of_box.exp() + 0.7 * u_ibp).log().mean()
+    torch.testing.assert_close(method.worst(batch, out), expected)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if issubclass(METHODS[name], Bounded)])
+@pytest.mark.parametrize("net", [None, with_batch_norm])
+def test_without_a_radius_every_gradient_is_that_of_cross_entropy(name, net):
+    """A warm-up at eps = 0 has to train."""
+    kind = METHODS[name]
+    if name in ("taps", "staps"):
+        method = kind(anneal=False, weight=1.0)
+    elif name == "crown_ibp":
+        method = kind(fusion=True)
+    else:
+        method = kind()
+    _, found = gradients(method, make_batch(net and net(), eps=0.0, beta=1.0))
+    batch = make_batch(net and net())
+    natural = F.cross_entropy(batch.net(batch.x), batch.y, reduction="none")
+    # (TAPS multiplies two losses, and both of them are the natural one)
+    power = 2 if name in ("taps", "staps") else 1
+    expected = torch.autograd.grad(natural.pow(power).mean(), list(batch.net.parameters()))
+    torch.testing.assert_close(list(found), list(expected), rtol=1e-3, atol=1e-5)
 
 
 def test_the_order_of_the_losses():
@@ -189,7 +221,8 @@ def test_schedule_and_regularisers_fade():
     [stage] = method.stages(batch.net, Eps("0.1"), TrainConfig(epochs=9))
     assert [stage.eps(t) for t in (0, 1, 5, 9)] == [0, 0, 0.2, 0.2]
     assert stage.eps(2) < 0.05 < stage.eps(4)
-    assert [stage.schedules["grown"](t) for t in (0, 1, 3, 5)] == [0, 0, 0.5, 1]
+    grown = [stage.schedules["grown"](t) for t in (0, 1, 2, 3, 5)]
+    assert grown == pytest.approx([stage.eps(t) / 0.2 for t in (0, 1, 2, 3, 5)])
     full, half, none = (method.loss(make_batch(grown=g)) for g in (0.0, 0.5, 1.0))
     for name in ("tightness", "balance"):
         assert full[name].item() > 0
@@ -208,12 +241,52 @@ def test_balance_by_hand():
     """Two active neurons (2, 5), one inactive (-1), one unstable (2): centres' mean is 2."""
     lb = torch.tensor([[1.0, 4.0, -1.5, -1.0]])
     ub = torch.tensor([[3.0, 6.0, -0.5, 5.0]])
-    means, variances = 1 / 7, 9 / 9
-    expected = (0.6 - (means + variances) / 2) / 0.6
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shi, "TAU", 0.6)
-        assert shi.balance([(lb, ub)]).item() == pytest.approx(expected, abs=1e-6)
-    assert shi.balance([(lb, ub)]).item() == 0  # balanced enough for tau = 0.5
+    # means 7 to 1, variances 9 to 9: each of the two ratios has to be 0.5
+    assert shi.balance([(lb, ub)]).item() == pytest.approx((0.5 - 1 / 7) / 0.5)
+    # (all of one sign: both fall short)
+    assert shi.balance([(lb + 9, ub + 9)]).item() == pytest.approx(2)
+    assert shi.balance([(lb, ub), (lb + 9, ub + 9)]).item() == pytest.approx(
+        (2.5 / 7 / 0.5 + 2) / 2
+    )
+
+
+def test_fresh_weights_are_as_tight_as_they_should_be():
+    """The width of the input counts as the layers see it, behind Normalize."""
+    net = make("convmed_2_2_100", (1, 28, 28), 10, [0.1307], [0.3081], seed=0)
+    method = IBP(ramp=4.0)
+    method.initialise(net, torch.Generator().manual_seed(0))
+    x = torch.rand(8, 1, 28, 28, generator=torch.Generator().manual_seed(0)) * 0.6 + 0.2
+    batch = Batch(
+        net=net,
+        x=x,
+        y=torch.arange(8),
+        eps=0.1,
+        stage=Stage("input", 1, Constant(0.1)),
+        generator=torch.Generator().manual_seed(1),
+        at={"grown": 0.0},
+    )
+    terms = method.loss(batch)
+    assert terms["tightness"].item() < 0.01  # (in pixels it would be 0.3)
+    with torch.no_grad():
+        net[1].weight *= 4
+    assert method.loss(batch)["tightness"].item() > 0
+
+
+def test_the_regularisers_have_a_gradient_during_the_warm_up():
+    batch = make_batch(eps=0.0, grown=0.0)
+    with torch.no_grad():
+        for parameter in batch.net.parameters():
+            parameter *= 3
+    terms = IBP(warmup=1.0).loss(batch)
+    (slope,) = torch.autograd.grad(terms["tightness"], batch.net[2].weight)
+    assert slope.abs().sum().item() > 0
+
+
+def test_without_a_ramp_eps_grows_over_half_of_the_epochs():
+    [stage] = IBP(warmup=1.0).stages(make_batch().net, Eps("0.1"), TrainConfig(epochs=9))
+    assert [stage.eps(t) for t in (1, 5, 9)] == [0, 0.1, 0.1]
+    assert 0 < stage.eps(4.9) < 0.1
+    assert set(IBP(ramp=0.0).loss(make_batch())) == {"worst"}
 
 
 def test_shis_weights():

@@ -1,5 +1,6 @@
 """TAPS and STAPS: their limits, the order of the estimates, the connector."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -108,6 +109,47 @@ def test_the_connector():
     out.sum().backward()
     torch.testing.assert_close(lb.grad, torch.tensor([[1.0, 0.5, 0.0, 0.0, 0.0]]))
     torch.testing.assert_close(ub.grad, torch.tensor([[0.0, 0.0, 0.0, 0.75, 1.0]]))
+
+
+def test_a_box_without_width_takes_half_the_gradient_at_each_end():
+    lb = torch.zeros(1, 2, requires_grad=True)
+    ub = torch.tensor([[0.0, 1e-7]], requires_grad=True)
+    connected(torch.zeros(1, 1, 2), Corners(lb, ub), 0.5).sum().backward()
+    assert lb.grad.tolist() == ub.grad.tolist() == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize(("method", "until"), [(TAPS(), IBP()), (STAPS(lam=0.3), SABR(lam=0.3))])
+def test_it_begins_when_eps_is_grown(batch, method, until):
+    batch.at = {"grown": 0.99}
+    torch.testing.assert_close(gradients(method, batch), gradients(until, batch))
+    at_once = dataclasses.replace(method, anneal=False)
+    assert gradients(at_once, batch)[0] != gradients(until, batch)[0]
+    batch.at = {"grown": 1.0}
+    assert gradients(method, batch)[0] != gradients(until, batch)[0]
+
+
+def test_restarts_and_the_best_point_of_each_class_count(batch):
+    """What is found for every class gets worse for the network, never better."""
+
+    def found(**settings):
+        batch.generator.manual_seed(1)
+        batch.memo.clear()
+        latent = dataclasses.replace(TAPS().latent, steps=3, step_size=0.7, **settings)
+        [(_, attacked)] = TAPS(suffix=2, latent=latent).outputs(batch).worst
+        return attacked
+
+    last = found()
+    for better in (found(keep="best"), found(restarts=8), found(restarts=8, keep="best")):
+        assert bool((better >= last - 1e-6).all())
+        assert bool((better > last + 1e-6).any())
+    assert torch.equal(found(random_start=False), found(random_start=False))
+    assert not torch.equal(found(random_start=False), last)
+
+
+@pytest.mark.parametrize("name", ["targeted", "early_exit"])
+def test_what_makes_no_sense_for_each_class_is_refused(name):
+    with pytest.raises(UsageError, match=f"latent.{name} = true"):
+        TAPS(latent=PGD(steps=2, **{name: True}))
 
 
 def test_a_suffix_of_the_whole_network_is_refused(batch):

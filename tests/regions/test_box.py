@@ -63,9 +63,8 @@ def test_small_box_stays_in_the_ball_and_holds_its_point(seed, eps, ratio):
     assert (box.ub <= ball.ub).all()
     assert (box.lb <= point + 1e-6).all()
     assert (box.ub >= point - 1e-6).all()
-    # Full width 2 tau wherever the pixel range does not cut.
-    free = (ball.lb > 0) & (ball.ub < 1)
-    assert torch.allclose((box.ub - box.lb)[free], torch.tensor(2 * ratio * eps), atol=2e-6)
+    # The same part of the ball everywhere, also where the pixel range cuts.
+    assert torch.allclose(box.ub - box.lb, ratio * (ball.ub - ball.lb), atol=1e-6)
 
 
 def test_small_box_of_the_whole_radius_is_the_ball():
@@ -89,6 +88,14 @@ def test_small_box_by_hand():
     box = SmallBox(ball, torch.tensor([[0.59, 0.48]]), 0.4)
     assert torch.allclose(box.lb, torch.tensor([[0.52, 0.44]]), atol=1e-6)
     assert torch.allclose(box.ub, torch.tensor([[0.60, 0.52]]), atol=1e-6)
+
+
+def test_small_box_on_a_black_pixel():
+    """x = 0, eps = 0.1: the ball is [0, 0.1], a box of 0.4 of it is 0.04 wide."""
+    ball = Ball(torch.zeros(1, 3), 0.1)
+    box = SmallBox(ball, torch.tensor([[0.0, 0.05, 0.1]]), 0.4)
+    assert torch.allclose(box.lb, torch.tensor([[0.0, 0.03, 0.06]]), atol=1e-6)
+    assert torch.allclose(box.ub, torch.tensor([[0.04, 0.07, 0.1]]), atol=1e-6)
 
 
 @pytest.mark.parametrize("ratio", [-0.1, 1.01, float("nan")])

@@ -58,6 +58,8 @@ class Rows:
     best: Best | None
     every_step: bool
     early_exit: bool
+    of_target: bool = False
+    """Whether a row's margin is that of its target, rather than of the best other class."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -94,7 +96,8 @@ class Rows:
     def _note(self, e: Errors, z: Tensor, *, last: bool) -> None:
         if self.best is None:
             return
-        margins = margin(z, self.y).to(self.best.margin.dtype)  # (within autocast, z is in less)
+        found = margin(z, self.y, self.target if self.of_target else None)
+        margins = found.to(self.best.margin.dtype)  # (within autocast, z is in less)
         if last or self.every_step:
             self.best.offer(self.images, e, margins)
         elif self.early_exit:

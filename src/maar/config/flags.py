@@ -4,7 +4,7 @@ Two passes, because the flags depend on the method: the first look finds CONFIG 
 the method and of the methods inside it (`--method maar --base colt`), which fixes the classes; the
 second parses every flag. `[method]` and `[train]` need no prefix (`--lam 6 --epochs 3`), groups
 further in do (`--attack.steps 4`). Where two methods have a knob of the same name, the flag is the
-outer one's.
+outer one's, and the inner one's has its whole name (`--lam 6 --base.lam 0.4`).
 """
 
 from __future__ import annotations
@@ -91,6 +91,9 @@ def flags_of(
     """Every setting in reach of `settings`, outermost first, each flag name once."""
     seen: set[str] = set()
     for flag in _walk(settings, path, prefix, group):
+        if flag.name in seen:
+            whole = ".".join(flag.path[1:]).replace("_", "-")
+            flag = dataclasses.replace(flag, name=whole)
         if flag.name not in seen:
             seen.add(flag.name)
             yield flag
@@ -148,6 +151,10 @@ def _with_methods(table: dict[str, Any], cls: type, words: dict[str, str]) -> di
                 if chosen is None:
                     continue  # the file's mistake: told with its line when the table is built
                 raise UsageError(f"--{name}: {error}") from None
+            if kind is cls and chosen is not None:
+                raise UsageError(
+                    f"--{name} {chosen}: it cannot be its own {name} (accepted: another method)"
+                )
             table[name] = _with_methods(inner, kind, words)
     return table
 

@@ -121,6 +121,8 @@ class Method(Settings):
     """One line for `maar methods`."""
     score: ClassVar[str] = "accuracy"
     """Which of the numbers of `judge` is to be highest in the best checkpoint of a stage."""
+    has_worst: ClassVar[bool] = True
+    """Whether its outputs have worst points, which another method can go around."""
 
     def initialise(self, net: nn.Sequential, generator: torch.Generator) -> None:
         """Change the fresh weights before the first step, where a method asks for its own."""

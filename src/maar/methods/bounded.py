@@ -2,12 +2,14 @@
 
 With lb_k a lower bound of z_y - z_k over a box, the vector (0 for y, -lb_k for k) is at every point
 of the box at least as bad as the logits less z_y, so CE of it is an upper bound of the loss there.
-eps grows over `ramp` epochs after `warmup` epochs at eps = 0, and Shi's regularisers fade out.
+eps grows over `ramp` epochs after `warmup` epochs at eps = 0, and Shi's regularisers fade out as it
+does: whatever is scheduled follows eps, not time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -25,6 +27,7 @@ from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.batchnorm import Policy, Statistics
 from maar.methods.l1 import l1_norm
 from maar.methods.schedules import Ramp, Smooth
+from maar.networks import Normalize
 from maar.regions import Ball
 from maar.settings import AboveZero, NonNegative
 
@@ -53,8 +56,8 @@ class Bounded(Method):
     """trains for eps times this"""
     warmup: NonNegative = 0.0
     """epochs at eps = 0 before it grows"""
-    ramp: NonNegative = 0.0
-    """epochs over which eps grows from 0 to its value"""
+    ramp: NonNegative | None = None
+    """epochs over which eps grows from 0 to its value; none: half of those after the warm-up"""
     ramp_shape: Literal["smooth", "linear"] = "smooth"
     """slow at first, or a straight line"""
     init: Literal["shi", "usual"] = "shi"
@@ -72,26 +75,38 @@ class Bounded(Method):
 
     def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
         shape = Smooth if self.ramp_shape == "smooth" else Ramp
-        grown = Ramp(0.0, 1.0, self.ramp, self.warmup)
+        ramp = max(0.0, train.epochs - self.warmup) / 2 if self.ramp is None else self.ramp
+
+        def with_eps(start: float, end: float) -> Ramp:
+            return shape(start, end, ramp, self.warmup)
+
         return [
             Stage(
                 "input ball",
                 train.epochs,
-                eps=shape(0.0, eps * self.eps_factor, self.ramp, self.warmup),
-                schedules={"grown": grown, **self.numbers()},
+                eps=with_eps(0.0, eps * self.eps_factor),
+                schedules={"grown": with_eps(0.0, 1.0), **self.numbers(with_eps)},
             )
         ]
 
-    def numbers(self) -> dict[str, Ramp]:
-        """Further scheduled numbers, for subclasses."""
+    def numbers(self, with_eps: Callable[[float, float], Ramp]) -> dict[str, Ramp]:
+        """Further numbers, for subclasses: with_eps(start, end) changes as eps grows."""
         return {}
 
     def outputs(self, batch: Batch) -> BoundedOutputs:
         passes = Statistics(batch.net, self.batchnorm)
         out = BoundedOutputs(batch)
         out._nat = passes.clean(batch.x)
+        if self._fade(batch):
+            batch = dataclasses.replace(batch, eps=max(batch.eps, shi.MIN_EPS))
         self.bound(batch, passes, out)
         return out
+
+    def _fade(self, batch: Batch) -> float:
+        """The weight of the regularisers at this step."""
+        if not self.regularise or self.ramp == self.warmup == 0:
+            return 0.0
+        return self.regularise * (1 - batch.at.get("grown", 1.0))
 
     def bound(self, batch: Batch, passes: Statistics, out: BoundedOutputs) -> None:
         """Enter the worst logits, of points or of a box, and the bounds that they come from."""
@@ -100,7 +115,7 @@ class Bounded(Method):
     def enclose(self, batch: Batch, box: Box, out: BoundedOutputs) -> Enclosure:
         """Enter the worst logits of a box by interval bounds."""
         found = enclosed(batch, box)
-        out.width, out.pre = (box.ub - box.lb).mean() / 2, found.pre
+        out.width, out.pre = mean_width(batch.net, box), found.pre
         out.of_box = worst_logits(found.lb, batch.y)
         return found
 
@@ -121,8 +136,8 @@ class Bounded(Method):
             batch.note(**{f"unstable_relu_{k}": ((lb < 0) & (ub > 0)).flatten(1).sum(1)})
         if self.l1:
             terms["l1"] = self.l1 * l1_norm(batch.net)
-        fade = self.regularise * (1 - batch.at.get("grown", 1.0))
-        if self.regularise and self.ramp + self.warmup:
+        if self.regularise and not self.ramp == self.warmup == 0:
+            fade = self._fade(batch)
             if fade and outputs.width is not None and outputs.pre:
                 terms["tightness"] = fade * shi.tightness(outputs.width, outputs.pre)
                 terms["balance"] = fade * shi.balance(outputs.pre)
@@ -152,6 +167,14 @@ def enclosed(
     if C is None:
         C = margins(batch.y, graph.shapes[-1].numel(), batch.x.dtype)
     return bound(graph, box, C, known)
+
+
+def mean_width(net: nn.Sequential, box: Box) -> Tensor:
+    """Half the width of a box, as the layers see it: in units of the normalised image."""
+    width = (box.ub - box.lb) / 2
+    if isinstance(net[0], Normalize):
+        width = width / net[0].std.view(-1, *[1] * (width.dim() - 2))
+    return width.mean()
 
 
 def worst_logits(lb: Tensor, y: Tensor) -> Tensor:

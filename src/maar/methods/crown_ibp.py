@@ -5,14 +5,18 @@
 beta goes from `beta_start` to `beta` while eps grows; 0 is IBP. With `fusion` (Xu et al. 2020) one
 linear bound of sum_k exp(z_k - z_y) takes the place of one for each class: exp lies below its chord
 on the interval of z_k - z_y, so the weighted sum of all margins is carried backwards in one row.
+The two bounds of 1 + sum_k exp(z_k - z_y) are then mixed, and the logarithm taken of the mixture.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from maar.bounds.bound import Enclosure, margins
@@ -26,6 +30,7 @@ from maar.regions import Ball
 from maar.settings import Share
 
 CROWN = Crown("interval", upper=False)
+FLAT = 1e-5
 
 
 @dataclass(frozen=True)
@@ -44,9 +49,8 @@ class CrownIBP(IBP):
     fusion: bool = False
     """one backward bound of the loss instead of one for each class"""
 
-    def numbers(self) -> dict[str, Ramp]:
-        beta = Ramp(self.beta_start, self.beta, self.ramp, self.warmup)
-        return {**super().numbers(), "beta": beta}
+    def numbers(self, with_eps: Callable[[float, float], Ramp]) -> dict[str, Ramp]:
+        return {**super().numbers(with_eps), "beta": with_eps(self.beta_start, self.beta)}
 
     def bound(self, batch: Batch, passes: Statistics, out: BoundedOutputs) -> None:
         ball, beta = Ball(batch.x, batch.eps), batch.at.get("beta", self.beta)
@@ -61,10 +65,15 @@ class CrownIBP(IBP):
         out.worst = [(1.0, out.of_box)]
 
     def worst(self, batch: Batch, outputs: BoundedOutputs) -> Tensor:
-        loss = super().worst(batch, outputs)
         if outputs.loss_of_box is None:
-            return loss
-        return torch.lerp(loss, outputs.loss_of_box.mean(), batch.at.get("beta", self.beta))
+            return super().worst(batch, outputs)
+        assert outputs.of_box is not None
+        of_box = F.cross_entropy(outputs.of_box, batch.y, reduction="none")
+        beta = batch.at.get("beta", self.beta)
+        if beta == 1:
+            return outputs.loss_of_box.mean()
+        shares = math.log(beta), math.log1p(-beta)
+        return torch.logaddexp(outputs.loss_of_box + shares[0], of_box + shares[1]).mean()
 
 
 def _fused(batch: Batch, ball: Ball, found: Enclosure) -> Tensor:
@@ -72,7 +81,11 @@ def _fused(batch: Batch, ball: Ball, found: Enclosure) -> Tensor:
     low, high = -found.ub, -found.lb  # of z_k - z_y
     top = high.detach().amax(1, keepdim=True).clamp_min(0)
     at_low, at_high = (low - top).exp(), (high - top).exp()
-    slope = (at_high - at_low) / (high - low).clamp_min(1e-12)
+    # The chord of an interval without width is the tangent at its end: it has a gradient, where the
+    # quotient has none but its rounding.
+    width = high - low
+    is_flat = width < FLAT
+    slope = torch.where(is_flat, at_high, (at_high - at_low) / width.masked_fill(is_flat, 1.0))
     whole = margins(batch.y, found.lb.shape[1] + 1, batch.x.dtype)
     row = slope.unsqueeze(1) @ whole
     least = enclosed(batch, ball, CROWN, found.pre, row).lb.squeeze(1)

@@ -10,6 +10,7 @@ radius (1 - r) eps, so that at first it is a random point and at last the whole 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -23,10 +24,10 @@ from maar.bounds.hybrid_zonotope import HybridZonotope
 from maar.bounds.interval import Interval
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
-from maar.methods.bounded import BoundedOutputs, enclosed, worst_logits
+from maar.methods.bounded import BoundedOutputs, enclosed, mean_width, worst_logits
 from maar.methods.expressive import Attacked
 from maar.methods.schedules import Ramp
-from maar.regions import Ball, SmallBox
+from maar.regions import Ball, Box
 from maar.settings import Count, NonNegative, Share
 
 
@@ -64,8 +65,8 @@ class DiffAI(Attacked):
         """The domain of the bounds."""
         return Interval() if self.domain == "box" else HybridZonotope(self.error_terms)
 
-    def numbers(self) -> dict[str, Ramp]:
-        return {"share": Ramp(0.0, self.share, self.ramp, self.warmup)}
+    def numbers(self, with_eps: Callable[[float, float], Ramp]) -> dict[str, Ramp]:
+        return {"share": with_eps(0.0, self.share)}
 
     def bound(self, batch: Batch, passes: Statistics, out: BoundedOutputs) -> None:
         ball, share = Ball(batch.x, batch.eps), batch.at.get("share", self.share)
@@ -77,15 +78,18 @@ class DiffAI(Attacked):
         box = self._box(batch, ball)
         with passes.fixed():
             found = enclosed(batch, box, self.abstract)
-        out.width, out.pre = (box.ub - box.lb).mean() / 2, found.pre
+        out.width, out.pre = mean_width(batch.net, box), found.pre
         out.of_box = worst_logits(found.lb, batch.y)
         out.worst = [(1 - share, at_point), (share, out.of_box)]
 
-    def _box(self, batch: Batch, ball: Ball) -> SmallBox:
+    def _box(self, batch: Batch, ball: Ball) -> Box:
+        """Of a part of the radius, around a point by chance, clipped to the pixel range."""
         part = batch.at.get("grown", 1.0) if self.sampling else 1.0
         u = torch.empty(batch.x.shape, device=batch.generator.device)
         u = u.uniform_(-1, 1, generator=batch.generator).to(batch.x)
-        return SmallBox(ball, batch.x + (1 - part) * batch.eps * u, part)
+        centre = ball.x + (1 - part) * ball.eps_out * u
+        ends = centre - part * ball.eps_out, centre + part * ball.eps_out
+        return Box(*(end.clamp(ball.lb, ball.ub) for end in ends))
 
     def robust(self, batch: Batch, outputs: BoundedOutputs) -> dict[str, Tensor]:
         [(rest, z), (share, of_box)] = outputs.worst

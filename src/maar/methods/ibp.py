@@ -8,6 +8,7 @@ Gowal ends at 0.5, Shi has 0 throughout.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,10 +36,8 @@ class IBP(Bounded):
     natural: Share = 0.0
     """weight of the natural loss once eps is grown; it starts at 1 if this is above 0"""
 
-    def numbers(self) -> dict[str, Ramp]:
-        if not self.natural:
-            return {}
-        return {"kappa": Ramp(1.0, self.natural, self.ramp, self.warmup)}
+    def numbers(self, with_eps: Callable[[float, float], Ramp]) -> dict[str, Ramp]:
+        return {"kappa": with_eps(1.0, self.natural)} if self.natural else {}
 
     def bound(self, batch: Batch, passes: Statistics, out: BoundedOutputs) -> None:
         with passes.fixed():

@@ -51,6 +51,11 @@ class MAAR(Method):
         super().__post_init__()
         if isinstance(self.base, MAAR):
             raise UsageError("base = 'maar': it cannot be its own base (accepted: another method)")
+        if not self.base.has_worst:
+            raise UsageError(
+                f"base = {self.base.name!r}: it has no worst points to be consistent with "
+                "(accepted: a method with an attack or bounds)"
+            )
 
     @property
     def score(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

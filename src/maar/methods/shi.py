@@ -3,11 +3,13 @@
 A Linear or convolutional layer with weights from N(0, sqrt(2 pi) / fan_in) keeps the mean width of
 interval bounds on its way through ReLUs. While eps grows, two terms hold the network there:
 
-    tightness   mean over ReLUs of max(0, 1 - ratio / tau),   ratio = width of the input / width
-    ReLU        mean over ReLUs of max(0, 1 - balance / tau)
+    tightness   mean over ReLUs of short(ratio),   ratio = width of the input / width
+    ReLU        mean over ReLUs of short(means) + short(variances)
 
-`balance` compares active and inactive neurons by their means and by their variances; it is 1 where
-both are alike. tau = 0.5.
+short(r) = max(0, 1 - r / tau), tau = 0.5. `means` and `variances` compare active with inactive
+neurons: the smaller over the larger, 1 where they are alike. The width of the input is that of the
+normalised image, which is what the initialisation keeps. As in the authors' code, the bounds that
+they look at are never of less than MIN_EPS: a box without width has no ratio.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from torch import Tensor, nn
 from maar.bounds.bound import Pair
 
 TAU = 0.5
+MIN_EPS = 1e-6
 
 
 @torch.no_grad()
@@ -36,21 +39,21 @@ def initialise(net: nn.Sequential, generator: torch.Generator) -> None:
 def tightness(width: Tensor, pre: Sequence[Pair]) -> Tensor:
     """`width`: the mean half width of the input box; `pre`: bounds on each ReLU's input."""
     ratios = [width / ((ub - lb).mean() / 2).clamp_min(1e-12) for lb, ub in pre]
-    return _shortfall(ratios)
+    return torch.stack([_short(ratio) for ratio in ratios]).mean()
 
 
 def balance(pre: Sequence[Pair]) -> Tensor:
     """The ReLU term."""
-    return _shortfall([_balance(lb, ub) for lb, ub in pre])
+    return torch.stack([_imbalance(lb, ub) for lb, ub in pre]).mean()
 
 
-def _balance(lb: Tensor, ub: Tensor) -> Tensor:
+def _imbalance(lb: Tensor, ub: Tensor) -> Tensor:
     centre = (lb + ub) / 2
     active, inactive = (lb > 0).to(centre), (ub < 0).to(centre)
     offset = (centre - centre.mean()) ** 2
     means = (centre * active).mean(), -(centre * inactive).mean()
     variances = (offset * active).sum(), (offset * inactive).sum()
-    return (_alike(*means) + _alike(*variances)) / 2
+    return _short(_alike(*means)) + _short(_alike(*variances))
 
 
 def _alike(one: Tensor, other: Tensor) -> Tensor:
@@ -58,5 +61,5 @@ def _alike(one: Tensor, other: Tensor) -> Tensor:
     return torch.minimum(one, other) / torch.maximum(one, other).clamp_min(1e-12)
 
 
-def _shortfall(ratios: Sequence[Tensor]) -> Tensor:
-    return torch.stack([(TAU - ratio).clamp_min(0) / TAU for ratio in ratios]).mean()
+def _short(ratio: Tensor) -> Tensor:
+    return (TAU - ratio).clamp_min(0) / TAU

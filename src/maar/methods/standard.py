@@ -24,6 +24,7 @@ class Standard(Method):
     paper: ClassVar[str] = "Rumelhart et al., Learning representations by back-propagating errors"
     year: ClassVar[int] = 1986
     idea: ClassVar[str] = "cross-entropy on the images as they are"
+    has_worst: ClassVar[bool] = False
 
     def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
         return [Stage("images", train.epochs, eps=Constant(0.0))]

@@ -7,7 +7,8 @@ for the largest z_k - z_y, m_k. With L_TAPS = CE(m, y) and L_IBP that of interva
 
 whose two gradients are weighted `weight` to 1. From the point z that an attack ends at, gradients
 pass into the box by a connector: into the lower end as max(0, 1 - (z - lb) / (c (ub - lb))), into
-the upper end likewise, c = `reach`.
+the upper end likewise, c = `reach`; half into each end of a box that has no width. As its authors
+train it, the method begins when eps is grown: until then the loss is L_IBP (`anneal`).
 """
 
 from __future__ import annotations
@@ -17,21 +18,23 @@ from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from maar.attacks.frozen import frozen
 from maar.attacks.pgd import PGD
-from maar.attacks.rows import Rows
+from maar.attacks.rows import Best, Rows
 from maar.bounds.bound import Box, Corners, margins
 from maar.bounds.graph import Graph, trace
 from maar.bounds.interval import Interval
 from maar.errors import UsageError
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
-from maar.methods.bounded import Bounded, BoundedOutputs, worst_logits
+from maar.methods.bounded import Bounded, BoundedOutputs, mean_width, worst_logits
 from maar.networks import relu_indices
-from maar.regions import Ball, LatentBox
+from maar.regions import Ball, Errors, LatentBox
 from maar.settings import AboveZero, Count, Range
+
+FLAT = 1e-5
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,18 @@ class TAPS(Bounded):
     """of the attack's gradient, beside 1 for IBP's"""
     reach: Annotated[float, Range(above=0, high=1)] = 0.5
     """c of the gradient connector, as a part of the box"""
+    anneal: bool = True
+    """interval bounds alone while eps grows"""
     latent: PGD = field(default_factory=lambda: PGD(steps=8, step_size=0.25, loss="margin"))
     """the attack in the box, for each class"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("targeted", "early_exit"):
+            if getattr(self.latent, name):
+                raise UsageError(
+                    f"latent.{name} = true (accepted: false: each class has its run, to the end)"
+                )
 
     def box(self, batch: Batch, passes: Statistics) -> Box:
         """What is enclosed: the ball."""
@@ -65,18 +78,22 @@ class TAPS(Bounded):
             front = Interval()(first, box)
             latent = [side.unflatten(1, first.shapes[-1]) for side in (front.lb, front.ub)]
             found = Interval()(second, Corners(*latent), C)
-        out.width, out.pre = (box.ub - box.lb).mean() / 2, (*front.pre, *found.pre)
+        out.width, out.pre = mean_width(batch.net, box), (*front.pre, *found.pre)
         out.of_box = worst_logits(found.lb, batch.y)
         out.worst = [(1.0, out.of_box)]
-        if self.suffix:
+        if self._attacks(batch):
             points = self._points(batch, passes, LatentBox(latent[0], latent[1], at), C.shape[1])
             with passes.fixed():
                 z = batch.net[at:](points.flatten(0, 1)).unflatten(0, points.shape[:2])
             ahead = (C * z).sum(2)  # z_y - z_k at the point that was found for k
             out.worst = [(1.0, worst_logits(ahead, batch.y))]
 
+    def _attacks(self, batch: Batch) -> bool:
+        """Whether it is TAPS at this step, or IBP."""
+        return self.suffix > 0 and not (self.anneal and batch.at.get("grown", 1.0) < 1)
+
     def worst(self, batch: Batch, outputs: BoundedOutputs) -> Tensor:
-        if not self.suffix:
+        if not self._attacks(batch):
             return super().worst(batch, outputs)
         [(_, attacked)], of_box = outputs.worst, outputs.of_box
         assert of_box is not None
@@ -97,35 +114,50 @@ class TAPS(Bounded):
         return relus[len(relus) - 1 - self.suffix] + 1
 
     def _points(self, batch: Batch, passes: Statistics, box: LatentBox, others: int) -> Tensor:
-        """For each image and other class, the point where the attack ends, connected to the box."""
+        """For each image and other class, the point that the attack finds, connected to the box."""
         images = torch.arange(len(batch.y), device=batch.y.device).repeat_interleave(others)
         classes = torch.arange(others + 1, device=batch.y.device).expand(len(batch.y), -1)
         target = classes[classes != batch.y[:, None]]
         still = LatentBox(box.lb.detach(), box.ub.detach(), box.at).select(images)
         net = batch.net[box.at :]
         with passes.fixed(gradient=False), frozen(net), torch.no_grad():
-            rows = Rows(
-                suffix=net,
-                region=still,
-                y=batch.y[images],
-                target=target,
-                loss=self.latent.loss,
-                images=images,
-                best=None,
-                every_step=False,
-                early_exit=False,
-            )
-            start = still.random_start(batch.generator)
-            points = still.point(self.latent.run(rows, start))
+            points = still.point(self._climb(net, still, batch, images, target))
         return connected(points.unflatten(0, (-1, others)), box, self.reach)
+
+    def _climb(
+        self, net: nn.Module, box: LatentBox, batch: Batch, images: Tensor, target: Tensor
+    ) -> Errors:
+        """Every row is a pair of its own: nothing is compared between classes."""
+        attack = self.latent
+        several = attack.restarts > 1 or attack.keeps_every_step
+        best = Best(box) if several else None
+        rows = Rows(
+            suffix=net,
+            region=box,
+            y=batch.y[images],
+            target=target,
+            loss=attack.loss,
+            images=torch.arange(len(images), device=images.device) if several else images,
+            best=best,
+            every_step=attack.keeps_every_step,
+            early_exit=False,
+            of_target=True,
+        )
+        e: Errors = ()
+        for _ in range(attack.restarts):
+            start = box.random_start(batch.generator) if attack.random_start else box.zero()
+            e = attack.run(rows, start)
+        return e if best is None else best.e
 
 
 def connected(points: Tensor, box: Box, reach: float) -> Tensor:
     """The points [N, K, ...] with the connector's gradients into the ends of the box [N, ...]."""
     lb, ub = box.lb.unsqueeze(1), box.ub.unsqueeze(1)
-    span = (reach * (ub - lb)).detach().clamp_min(torch.finfo(points.dtype).tiny)
-    to_lb = (1 - (points - lb.detach()) / span).clamp_min(0)
-    to_ub = (1 - (ub.detach() - points) / span).clamp_min(0)
+    width = (ub - lb).detach()
+    is_flat = width < FLAT
+    span = (reach * width).masked_fill(is_flat, 1.0)
+    to_lb = (1 - (points - lb.detach()) / span).clamp_min(0).masked_fill(is_flat, 0.5)
+    to_ub = (1 - (ub.detach() - points) / span).clamp_min(0).masked_fill(is_flat, 0.5)
     return points + to_lb * (lb - lb.detach()) + to_ub * (ub - ub.detach())
 
 

@@ -12,11 +12,12 @@ from maar.regions.region import Errors
 
 
 class SmallBox(Box):
-    """A box of radius tau = ratio * eps around a point of the ball, shifted to stay in the ball.
+    """A box of a part of the ball's radius around a point of the ball, shifted to stay in it.
 
-    The centre is projected on the ball of radius eps - tau around x (Müller et al.
-    2023, section 3), then the box is clipped to the pixel range like the ball. With
-    ratio = 1 it is the ball, bit for bit; with ratio = 0 the point alone.
+    The ball is clipped to the pixel range, and so is its radius at the clipped pixels: the small
+    box is `ratio` as wide as the ball at every pixel, and its centre is projected on where it fits
+    (Müller et al. 2023, section 3, and their code). With ratio = 1 it is the ball, bit for bit;
+    with ratio = 0 the point alone.
     """
 
     def __init__(self, ball: Ball, around: Tensor | Errors, ratio: float) -> None:
@@ -25,11 +26,9 @@ class SmallBox(Box):
                 f"ratio = {ratio!r} is not a part of eps (accepted: a number in [0, 1])"
             )
         point = around if isinstance(around, Tensor) else ball.point(around)
-        point = point.detach()
-        # In units of eps: at ratio = 1 the centre is then exactly 0 and lb exactly the ball's.
-        offset = (point - ball.x) / ball.eps_out.clamp_min(torch.finfo(ball.dtype).tiny)
-        centre = offset.clamp(ratio - 1, 1 - ratio)
-        super().__init__(
-            (ball.x + ball.eps_out * (centre - ratio)).clamp(ball.lb, ball.ub),
-            (ball.x + ball.eps_out * (centre + ratio)).clamp(ball.lb, ball.ub),
-        )
+        # Counted from both ends of the ball: at ratio = 1 there is no room on either side.
+        width = ball.ub - ball.lb
+        room, half = (1 - ratio) * width, ratio / 2 * width
+        below = torch.minimum((point.detach() - ball.lb - half).clamp_min(0), room)
+        lb = torch.minimum(ball.lb + below, ball.ub)
+        super().__init__(lb, torch.maximum(lb, ball.ub - (room - below)))
