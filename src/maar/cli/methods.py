@@ -94,6 +94,8 @@ def knobs(cls: type) -> list[str]:
 def _default(value: object) -> str:
     from maar.config.dump import toml_value
 
+    if value is None:
+        return "none"
     if isinstance(value, tuple):
         return ",".join(map(toml_value, value)) or "none"
     return toml_value(value).strip('"')

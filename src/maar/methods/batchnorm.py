@@ -1,7 +1,8 @@
 """BatchNorm where more than the images passes the network: attacks, worst points, bounds.
 
-    clean        all of these use the statistics of the clean batch (SABR, TAPS, MTL-IBP)
+    clean        all of these use the statistics of the clean batch (SABR, TAPS)
     last         worst points have statistics of their own, and bounds those of the last pass
+                 (De Palma et al.)
     population   all of these use the running statistics
 
 Attacks never leave their mark on the running statistics: clean images make them, and with `last`

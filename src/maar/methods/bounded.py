@@ -172,8 +172,9 @@ def enclosed(
 def mean_width(net: nn.Sequential, box: Box) -> Tensor:
     """Half the width of a box, as the layers see it: in units of the normalised image."""
     width = (box.ub - box.lb) / 2
-    if isinstance(net[0], Normalize):
-        width = width / net[0].std.view(-1, *[1] * (width.dim() - 2))
+    first = net[0]
+    if isinstance(first, Normalize):
+        width = width / first.std.view(-1, *[1] * (width.dim() - 2))
     return width.mean()
 
 

@@ -18,7 +18,9 @@ class CCIBP(Expressive):
     """A straight line between the logits, and the loss of that."""
 
     name: ClassVar[str] = "cc_ibp"
-    paper: ClassVar[str] = "De Palma et al., Expressive losses for verified robustness ..."
+    paper: ClassVar[str] = (
+        "De Palma et al., Expressive losses for verified robustness via convex combinations"
+    )
     year: ClassVar[int] = 2024
     idea: ClassVar[str] = "cross-entropy between an adversarial point's logits and the intervals'"
     score: ClassVar[str] = "robust_accuracy"

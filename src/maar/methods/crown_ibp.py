@@ -38,7 +38,9 @@ class CrownIBP(IBP):
     """IBP whose last bounds are carried backwards at first."""
 
     name: ClassVar[str] = "crown_ibp"
-    paper: ClassVar[str] = "Zhang et al., Towards stable and efficient training ..."
+    paper: ClassVar[str] = (
+        "Zhang et al., Towards stable and efficient training of verifiably robust neural networks"
+    )
     year: ClassVar[int] = 2020
     idea: ClassVar[str] = "CROWN's bounds on top of interval ones, fading into IBP as eps grows"
 

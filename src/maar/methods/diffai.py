@@ -36,7 +36,9 @@ class DiffAI(Attacked):
     """Part of the loss at a point, part over a box in an abstract domain."""
 
     name: ClassVar[str] = "diffai"
-    paper: ClassVar[str] = "Mirman et al., Differentiable abstract interpretation ..."
+    paper: ClassVar[str] = (
+        "Mirman et al., Differentiable abstract interpretation for provably robust neural networks"
+    )
     year: ClassVar[int] = 2018
     idea: ClassVar[str] = "a ramped mix of a point's loss and a hybrid zonotope's"
     score: ClassVar[str] = "certified_accuracy"
@@ -88,8 +90,8 @@ class DiffAI(Attacked):
         u = torch.empty(batch.x.shape, device=batch.generator.device)
         u = u.uniform_(-1, 1, generator=batch.generator).to(batch.x)
         centre = ball.x + (1 - part) * ball.eps_out * u
-        ends = centre - part * ball.eps_out, centre + part * ball.eps_out
-        return Box(*(end.clamp(ball.lb, ball.ub) for end in ends))
+        lb, ub = centre - part * ball.eps_out, centre + part * ball.eps_out
+        return Box(lb.clamp(ball.lb, ball.ub), ub.clamp(ball.lb, ball.ub))
 
     def robust(self, batch: Batch, outputs: BoundedOutputs) -> dict[str, Tensor]:
         [(rest, z), (share, of_box)] = outputs.worst

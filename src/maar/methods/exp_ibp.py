@@ -20,7 +20,9 @@ class ExpIBP(Expressive):
     """A straight line between the logarithms of the two losses."""
 
     name: ClassVar[str] = "exp_ibp"
-    paper: ClassVar[str] = "De Palma et al., Expressive losses for verified robustness ..."
+    paper: ClassVar[str] = (
+        "De Palma et al., Expressive losses for verified robustness via convex combinations"
+    )
     year: ClassVar[int] = 2024
     idea: ClassVar[str] = "the loss at an adversarial point and that of intervals, as powers"
     score: ClassVar[str] = "robust_accuracy"

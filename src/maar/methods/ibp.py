@@ -28,7 +28,10 @@ class IBP(Bounded):
     """Cross-entropy of the worst logits that interval bounds allow."""
 
     name: ClassVar[str] = "ibp"
-    paper: ClassVar[str] = "Gowal et al., On the effectiveness of interval bound propagation ..."
+    paper: ClassVar[str] = (
+        "Gowal et al., On the effectiveness of interval bound propagation for training "
+        "verifiably robust models"
+    )
     year: ClassVar[int] = 2018
     idea: ClassVar[str] = "cross-entropy of interval bounds over the whole ball"
     score: ClassVar[str] = "certified_accuracy"

@@ -36,7 +36,10 @@ class MAAR(Method):
     """The base's loss, and a term that keeps the outputs of misclassified images stable."""
 
     name: ClassVar[str] = "maar"
-    paper: ClassVar[str] = "Xu et al., Improving the certified robustness of neural networks ..."
+    paper: ClassVar[str] = (
+        "Xu et al., Improving the certified robustness of neural networks via consistency "
+        "regularization"
+    )
     year: ClassVar[int] = 2020
     idea: ClassVar[str] = "a base method, and KL(p(x)||p(x')) weighted by how wrong the image is"
 

@@ -28,7 +28,9 @@ class MART(PGDTraining):
     """A boosted cross-entropy at the worst point, and a term for images that are wrong."""
 
     name: ClassVar[str] = "mart"
-    paper: ClassVar[str] = "Wang et al., Improving adversarial robustness requires revisiting ..."
+    paper: ClassVar[str] = (
+        "Wang et al., Improving adversarial robustness requires revisiting misclassified examples"
+    )
     year: ClassVar[int] = 2020
     idea: ClassVar[str] = "boosted cross-entropy at PGD's point + KL(p(x)||p(x')) (1 - p_y)"
 

@@ -17,7 +17,9 @@ class MTLIBP(Expressive):
     """A straight line between the two losses."""
 
     name: ClassVar[str] = "mtl_ibp"
-    paper: ClassVar[str] = "De Palma et al., Expressive losses for verified robustness ..."
+    paper: ClassVar[str] = (
+        "De Palma et al., Expressive losses for verified robustness via convex combinations"
+    )
     year: ClassVar[int] = 2024
     idea: ClassVar[str] = "a weighted sum of the loss at an adversarial point and that of intervals"
     score: ClassVar[str] = "robust_accuracy"

@@ -32,6 +32,7 @@ from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import Bounded, BoundedOutputs, mean_width, worst_logits
 from maar.networks import relu_indices
 from maar.regions import Ball, Errors, LatentBox
+from maar.regions import Box as RegionBox
 from maar.settings import AboveZero, Count, Range
 
 FLAT = 1e-5
@@ -125,7 +126,7 @@ class TAPS(Bounded):
         return connected(points.unflatten(0, (-1, others)), box, self.reach)
 
     def _climb(
-        self, net: nn.Module, box: LatentBox, batch: Batch, images: Tensor, target: Tensor
+        self, net: nn.Module, box: RegionBox, batch: Batch, images: Tensor, target: Tensor
     ) -> Errors:
         """Every row is a pair of its own: nothing is compared between classes."""
         attack = self.latent

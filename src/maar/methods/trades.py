@@ -23,7 +23,9 @@ class TRADES(PGDTraining):
     """Natural cross-entropy, and a term that keeps the outputs stable on the ball."""
 
     name: ClassVar[str] = "trades"
-    paper: ClassVar[str] = "Zhang et al., Theoretically principled trade-off ..."
+    paper: ClassVar[str] = (
+        "Zhang et al., Theoretically principled trade-off between robustness and accuracy"
+    )
     year: ClassVar[int] = 2019
     idea: ClassVar[str] = "natural cross-entropy + KL(p(x)||p(x')) at PGD's point for the KL"
 
