@@ -201,18 +201,38 @@ def test_the_expressive_losses_by_hand():
         assert total(method(alpha=0.3, attack=ATTACK)) == pytest.approx(value.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("base", [IBP(), CrownIBP(), SABR(), MTLIBP(), CCIBP(), ExpIBP()])
-def test_maar_goes_around_each(base):
+AROUND = [name for name in METHODS if name not in ("maar", "mat", "colt", "standard")]
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_maar_goes_around_each(name):
     """lam = 0 is the base; else the term is the KL to what the base calls the worst."""
+    base = METHODS[name]()
     torch.testing.assert_close(gradients(MAAR(base=base, lam=0.0)), gradients(base), rtol=0, atol=0)
     batch = make_batch()
     outputs = base.outputs(batch)
-    [(share, worst)] = outputs.worst
-    p, q = outputs.nat.log_softmax(1), worst.log_softmax(1)
+    assert outputs.worst
+    p = outputs.nat.log_softmax(1)
     weight = 1 - p.exp().gather(1, batch.y[:, None]).squeeze(1)
-    expected = share * (weight * (p.exp() * (p - q)).sum(1)).mean()
+    expected = 0.0
+    for share, worst in outputs.worst:
+        expected += share * (weight * (p.exp() * (p - worst.log_softmax(1))).sum(1)).mean()
     terms = MAAR(base=base, lam=2.0).loss(make_batch())
     torch.testing.assert_close(terms["consistency"], 2 * expected)
+
+
+def test_what_each_base_calls_the_worst():
+    """Points where there is an attack, else the logits that bounds allow."""
+    batch = make_batch()
+    z_ibp = worst_logits(
+        Interval()(batch.net, Ball(batch.x, batch.eps), margins(batch.y, 4)).lb, batch.y
+    )
+    for name, is_box in {"ibp": True, "mtl_ibp": False, "trades": False, "mart": False}.items():
+        [(share, worst)] = METHODS[name]().outputs(make_batch()).worst
+        assert share == 1
+        ahead = worst - worst.gather(1, batch.y[:, None])
+        assert bool((ahead <= z_ibp + 1e-5).all())
+        assert torch.allclose(ahead, z_ibp, atol=1e-5) == is_box
 
 
 def test_schedule_and_regularisers_fade():
@@ -317,6 +337,22 @@ def test_batch_norm_policies():
         assert worst.shape == nat.shape
     # the clean batch again, statistics and all; and who leaves a mark on the running ones
     assert found == {"clean": (True, False), "last": (True, True), "population": (False, False)}
+
+
+def test_the_policy_matters_where_points_pass_the_network():
+    """With `last` bounds have the adversarial points' statistics; without points it is `clean`."""
+
+    def losses(name):
+        method = METHODS[name]
+        return [
+            total(method(batchnorm=policy), make_batch(with_batch_norm()))
+            for policy in ("clean", "last", "population")
+        ]
+
+    clean, last, population = losses("mtl_ibp")
+    assert len({clean, last, population}) == 3
+    clean, last, population = losses("ibp")
+    assert clean == last != population
 
 
 def test_the_clean_statistics_have_a_gradient():
