@@ -9,9 +9,9 @@ from maar.certify.store import FORMAT, key_of
 from maar.config import config_hash, to_toml
 from maar.data import DATASETS, info
 from maar.errors import MaarError
-from maar.experiments.plan import Choice, make_plan
+from maar.experiments.plan import Choice, make_plan, network_of
 from maar.experiments.tables import experiment, profiles
-from maar.networks import NETWORKS, make, weights_hash
+from maar.networks import NETWORKS, weights_hash
 from maar.train.run import Run as TrainingRun
 from maar.train.run import load_network
 
@@ -48,19 +48,14 @@ def train(run, accuracy=0.9, seconds=60.0):
 def _save_weights(run, seed):
     if run.config.network not in NETWORKS or run.config.data not in DATASETS:
         return  # somebody's own, which need not be there
-    about = info(run.config.data)
-    net = make(
-        run.config.network,
-        shape=about.shape,
-        classes=about.n_classes,
-        mean=about.mean,
-        std=about.std,
-    )
+    net = network_of(run.config)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.fill_(seed)
     for name in ("model", "stage-1-last", "stage-2-last", "stage-3-last"):
-        TrainingRun(run.folder, run.config, resumed=False).save_weights(name, net, about)
+        TrainingRun(run.folder, run.config, resumed=False).save_weights(
+            name, net, info(run.config.data)
+        )
 
 
 def certify(task, verdicts, **changes):
