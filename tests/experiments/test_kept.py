@@ -8,10 +8,11 @@ import pytest
 
 from maar.certify.presets import PRESETS
 from maar.experiments import work
-from maar.experiments.kept import keep, model_hash, recall
+from maar.experiments.kept import caveat, keep, model_hash, recall
 from maar.experiments.launch import Local
 from maar.experiments.measured import in_folder, left, require_data, state_of
 from maar.experiments.results import result
+from maar.experiments.show import markdown
 from maar.networks import weights_hash
 from maar.train.run import load_network
 
@@ -246,3 +247,19 @@ def test_finished_runs_are_kept_by_whoever_looks(plan, files):
     assert all(recall(task) for task in plan.tasks)
     weights = recall(plan.tasks[1])["weights_hash"]
     assert weights == weights_hash(load_network(plan.tasks[1].run.folder)[0])
+
+
+def test_a_caveat_is_said_until_the_run_is_trained_anew(plan, done, files):
+    train, certify, _ = done
+    about = json.loads(train.run.kept.read_text())
+    train.run.kept.write_text(json.dumps({**about, "caveat": "of an older trainer"}))
+    told = result(plan, "", {})
+    [row] = [row for row in told["rows"] if row["measured_caveat"]]
+    assert row["measured_caveat"] == "of an older trainer"
+    assert f"- caveat: {row['system']}: of an older trainer" in markdown(told)
+    keep(certify, {**recall(certify), "images": 3})  # one more answer of the same weights
+    assert caveat(train.run) == "of an older trainer"
+    files.train(train.run, accuracy=0.31)
+    keep(train, in_folder(train).result)
+    assert caveat(train.run) == ""
+    assert "caveat" not in json.loads(train.run.kept.read_text())

@@ -86,6 +86,12 @@ def test_a_row_says_which_seeds_were_measured_before(report_on):
     assert "measured before" not in dict(fresh.facts())
 
 
+def test_a_caveat_about_our_own_number_stands_below_the_table(report_on):
+    row = {**ROW, "measured_caveat": "of an older trainer"}
+    table = report_on({**TOP, "rows": [row]}).tables()[0]
+    assert "MAAR: measured here, but of an older trainer" in table.notes
+
+
 def test_what_is_not_comparable_is_not_compared(report_on):
     row = {**ROW, "is_comparable": False, "published_network": "CNN7"}
     found = cells(report_on({**TOP, "rows": [row]}))

@@ -8,6 +8,9 @@ A file speaks of one configuration and of one training. The same name with anoth
 recipe has changed), or trained again to other weights (on another processor, say), is not an
 answer: nothing in a table is put together from two networks. Nothing is kept of a user's own
 network or images, of which a configuration has but the name.
+
+Whoever finds that the numbers of a file need a word of warning (the training has changed since,
+say) writes it into the file, under "caveat": it is shown with them until the run is trained anew.
 """
 
 from __future__ import annotations
@@ -43,6 +46,11 @@ def recall(task: Task) -> Answer:
     return {}
 
 
+def caveat(run: Run) -> str:
+    """What somebody wrote into the file, to be said beside its numbers."""
+    return _about(run).get("caveat", "")
+
+
 def keep(task: Task, result: Answer) -> None:
     """Note what a task on a finished run said, in place of what it said before."""
     run = task.run
@@ -63,6 +71,7 @@ def keep(task: Task, result: Answer) -> None:
             "run": run.name,
             "config_hash": config_hash(run.config),
             "config": to_table(run.config),
+            **({"caveat": said} if (said := caveat(run)) else {}),
             "tasks": [*others, {"asked": asked, "command": task.command, "result": result}],
         }
         write_text(run.kept, json.dumps(about, indent=1) + "\n")
@@ -102,20 +111,24 @@ def _is_enough(task: Task, result: Answer) -> bool:
 
 
 def _entries(run: Run) -> list[Answer]:
-    """Of this run in this configuration; what cannot be read counts as not there."""
+    return _about(run).get("tasks", [])
+
+
+def _about(run: Run) -> Answer:
+    """The file on this run in this configuration; what cannot be read counts as not there."""
     if run.kept is None or not _is_known_by_name(run):
-        return []
+        return {}
     try:
         about = json.loads(run.kept.read_text())
         if about["format"] != FORMAT:
-            return []
+            return {}
         # Built anew rather than compared by hash: a setting that came later has its default.
         if config_hash(build(about["config"])) != config_hash(run.config):
-            return []
+            return {}
         entries = [e for e in about["tasks"] if e["asked"]["what"] and e["result"] and e["command"]]
         model = model_hash(run)
         if model and all(entry["result"].get("model") != model for entry in entries):
-            return []
-        return entries
+            return {}
+        return {"tasks": entries, "caveat": str(about.get("caveat", ""))}
     except (OSError, ValueError, KeyError, TypeError, MaarError):
-        return []
+        return {}

@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import maar
+from maar.experiments.kept import caveat
 from maar.experiments.measured import State, state_of
 from maar.experiments.plan import MODEL, Plan, Point, Run, Task
 from maar.experiments.published import Published, everything, published
@@ -33,6 +34,11 @@ class Seed:
     @property
     def is_whole(self) -> bool:
         return all(state.result for _, state in self.states)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether anything of it was measured before."""
+        return any(state.is_kept for _, state in self.states)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -139,7 +145,8 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         },
         "seeds": [seed.run.seed for seed in seeds],
         "seeds_wanted": [run.seed for run in point.runs],
-        "measured_before": [x.run.seed for x in seeds if any(s.is_kept for _, s in x.states)],
+        "measured_before": [x.run.seed for x in seeds if x.is_kept],
+        "measured_caveat": "; ".join(filter(None, dict.fromkeys(caveat(x.run) for x in seeds))),
         "images": min((each["images"] for each in certified), default=None),
         "of": max((each["of"] for each in certified), default=None),
         "open": [each["open"] for each in certified],

@@ -179,6 +179,8 @@ def _notes(rows: Sequence[Object]) -> list[str]:
     for row in rows:
         if caveat := word(row, "caveat"):
             notes.setdefault(caveat, []).append(word(row, "system"))
+        if said := word(row, "measured_caveat"):
+            notes.setdefault(f"measured here, but {said}", []).append(word(row, "system"))
         for also in _objects(row, "also_published"):
             shares = [
                 f"{METRICS[key][0]} {100 * value:.1f}"
