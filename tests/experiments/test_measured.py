@@ -15,6 +15,8 @@ from maar.experiments.estimate import (
     image_seconds,
 )
 from maar.experiments.measured import State, require_data, require_same, state_of
+from maar.networks import weights_hash
+from maar.train.run import load_network
 
 VERDICTS = ["verified", "misclassified", "falsified", "unknown", "verified"] * 10
 
@@ -119,6 +121,7 @@ def test_latent_robustness(plan_of, files):
         "eps": 0.1,
         "attack": {"steps": 10, "step_size": 0.01, "restarts": 1, "seed": 0},
         "bounds": "crown",
+        "weights_hash": weights_hash(load_network(task.run.folder, "stage-1-last")[0]),
         "latent_robustness": {"2": 0.625},
         "images": 10,
         "of": 1000,
@@ -128,7 +131,13 @@ def test_latent_robustness(plan_of, files):
     path.write_text(json.dumps(record))
     assert state_of(task).result["latent_robustness"] == 0.625
     others = [{"attack": {**record["attack"], **more}} for more in ({"steps": 150}, {"seed": 1})]
-    for other in (*others, {"images": 9}, {"weights": "model"}, {"bounds": "cauchy"}):
+    for other in (
+        *others,
+        {"images": 9},
+        {"weights": "model"},
+        {"bounds": "cauchy"},
+        {"weights_hash": "w"},
+    ):
         path.write_text(json.dumps({**record, **other}))
         assert state_of(task).word == "to do"
 
@@ -151,6 +160,16 @@ def test_a_run_of_another_configuration_is_refused(tasks, files):
     (run.folder / "config.toml").write_text(to_toml(other))
     with pytest.raises(UsageError, match=r"another configuration .*seed: 7 -> 0.*another --runs"):
         require_same(run)
+
+
+def test_a_run_of_an_earlier_revision_is_refused(tasks, files):
+    run = tasks[0].run
+    files.train(run)
+    (run.folder / "env.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"revision 1 of method ibp, .*another --runs"):
+        require_same(run)
+    (run.folder / "env.json").write_text(json.dumps({"revision": run.config.method.revision}))
+    require_same(run)
 
 
 def test_images_that_are_not_there_are_missed_before_the_work(plan_of, files, monkeypatch):
@@ -198,6 +217,15 @@ def test_estimates_are_of_similar_runs(plan_of, files):
     assert estimate(patient, State()) == 2 * 21.0 + 2 * 40.0
     (train.run.folder / "metrics.jsonl").unlink()
     forget()
+    # (of a third stage nothing is known; of a network that is not there, not even its stages)
+    _epochs(tasks[0].run, 20.0)
+    forget()
+    assert estimate(train, state_of(train)) is None
+    _epochs(tasks[0].run, 20.0, 40.0)
+    forget()
+    own = dataclasses.replace(train.run.config, network="nowhere.py:net")
+    lost = dataclasses.replace(train, run=dataclasses.replace(train.run, config=own))
+    assert estimate(lost, State()) is None
     assert estimate(certify, state_of(certify)) == pytest.approx(5 * 0.5 + 4 * 1.5)
     everything = dataclasses.replace(certify, images=None)
     assert estimate(everything, State()) == pytest.approx(10 * (5 * 0.5 + 4 * 1.5))

@@ -18,6 +18,7 @@ from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import Bounded, worst_logits
 from maar.methods.cc_ibp import CCIBP
 from maar.methods.crown_ibp import CrownIBP
+from maar.methods.diffai import DiffAI
 from maar.methods.exp_ibp import ExpIBP
 from maar.methods.ibp import IBP
 from maar.methods.maar import MAAR
@@ -25,11 +26,13 @@ from maar.methods.mtl_ibp import MTLIBP
 from maar.methods.pgd import PGDTraining
 from maar.methods.sabr import SABR
 from maar.methods.schedules import Constant
+from maar.methods.taps import TAPS
 from maar.networks import make
 from maar.regions import Ball
 
 ATTACK = PGD(steps=5, step_size=0.5)
 EXPRESSIVE = [MTLIBP, CCIBP, ExpIBP]
+BOUNDED = [name for name in METHODS if issubclass(METHODS[name], Bounded)]
 
 
 def make_batch(net=None, eps=0.05, **at):
@@ -152,7 +155,7 @@ def test_fused_bounds_are_mixed_before_the_logarithm():
     torch.testing.assert_close(method.worst(batch, out), expected)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if issubclass(METHODS[name], Bounded)])
+@pytest.mark.parametrize("name", BOUNDED)
 @pytest.mark.parametrize("net", [None, with_batch_norm])
 def test_without_a_radius_every_gradient_is_that_of_cross_entropy(name, net):
     """A warm-up at eps = 0 has to train."""
@@ -270,10 +273,11 @@ def test_balance_by_hand():
     )
 
 
-def test_fresh_weights_are_as_tight_as_they_should_be():
+@pytest.mark.parametrize("kind", [IBP, TAPS, DiffAI])
+def test_fresh_weights_are_as_tight_as_they_should_be(kind):
     """The width of the input counts as the layers see it, behind Normalize."""
     net = make("convmed_2_2_100", (1, 28, 28), 10, [0.1307], [0.3081], seed=0)
-    method = IBP(ramp=4.0)
+    method = kind(ramp=4.0, regularise=0.5, init="shi")
     method.initialise(net, torch.Generator().manual_seed(0))
     x = torch.rand(8, 1, 28, 28, generator=torch.Generator().manual_seed(0)) * 0.6 + 0.2
     batch = Batch(
@@ -283,13 +287,44 @@ def test_fresh_weights_are_as_tight_as_they_should_be():
         eps=0.1,
         stage=Stage("input", 1, Constant(0.1)),
         generator=torch.Generator().manual_seed(1),
-        at={"grown": 0.0},
+        at={"grown": 0.5},
     )
     terms = method.loss(batch)
-    assert terms["tightness"].item() < 0.01  # (in pixels it would be 0.3)
+    assert terms["tightness"].item() < 0.01  # (in pixels it would be 0.15)
     with torch.no_grad():
         net[1].weight *= 4
-    assert method.loss(batch)["tightness"].item() > 0
+    assert method.loss(batch)["tightness"].item() > 0.02
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_every_loss_is_the_same_in_bfloat16_but_for_rounding(name):
+    method = METHODS[name](**({"anneal": False} if "taps" in name else {}))
+    wanted = method.loss(make_batch(with_batch_norm(), beta=0.5))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = method.loss(make_batch(with_batch_norm(), beta=0.5))
+    assert found.keys() == wanted.keys()
+    for term, value in found.items():
+        assert value.item() == pytest.approx(wanted[term].item(), rel=0.1)
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_tightness_during_the_warm_up(name, precision):
+    """It is that of a box that has hardly begun to grow, and moves the weights."""
+
+    def tightness(eps, grown):
+        net = with_batch_norm()
+        with torch.no_grad():
+            net[4].weight *= 5
+        method = METHODS[name](warmup=1.0, regularise=0.5)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+            term = method.loss(make_batch(net, eps=eps, grown=grown))["tightness"]
+        (slope,) = torch.autograd.grad(term, net[5].weight)
+        return term.item(), slope.abs().sum().item()
+
+    (none, slope), (little, _) = tightness(0.0, 0.0), tightness(1e-4, 1e-4)
+    assert slope > 0
+    assert none == pytest.approx(little, rel=0.02)
 
 
 def test_the_regularisers_have_a_gradient_during_the_warm_up():

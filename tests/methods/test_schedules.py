@@ -13,6 +13,8 @@ def test_ramp():
     ramp = Ramp(1.0, 3.0, 4.0)
     assert [ramp(t) for t in (0.0, 1.0, 4.0, 100.0)] == [1.0, 1.5, 3.0, 3.0]
     assert Ramp(1.0, 3.0, 0.0)(0.0) == 3.0
+    later = Ramp(1.0, 3.0, 0.0, begin=2.0)
+    assert [later(t) for t in (0.0, 1.99, 2.0)] == [1.0, 1.0, 3.0]
 
 
 def test_steps():

@@ -6,6 +6,7 @@ import pytest
 
 from maar.report.build import make_report
 from maar.report.collect import collect
+from maar.report.view import brief, proofs
 
 ROW = {
     "setting": "mnist-0.1",
@@ -82,6 +83,8 @@ def test_a_row_says_which_seeds_were_measured_before(report_on):
     report = report_on({**TOP, "rows": [{**ROW, "measured_before": [0, 2]}]})
     evidence = cells(report)["CR"].evidence
     assert dict(evidence.facts())["measured before"].startswith("seeds 0, 2, by runs")
+    table = report.tables()[0]
+    assert brief(proofs(table.rows[0], table)).endswith(" · measured before")
     fresh = cells(report_on(TOP))["CR"].evidence
     assert "measured before" not in dict(fresh.facts())
 

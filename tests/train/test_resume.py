@@ -309,6 +309,15 @@ def test_another_configuration_is_refused_with_the_keys_that_differ(tiny, tmp_pa
         train(other, tmp_path / "run", resume=True)
 
 
+def test_a_run_of_an_earlier_revision_of_its_method_is_refused(tiny, tmp_path, monkeypatch):
+    """The same settings train otherwise by now: nothing would say so in the configuration."""
+    stopped(tiny, tmp_path / "run", monkeypatch)
+    assert json.loads((tmp_path / "run" / "env.json").read_text())["revision"] == 1
+    monkeypatch.setattr(type(tiny.method), "revision", 2)
+    with pytest.raises(UsageError, match=r"begun with revision 1 .*staged.* another --name"):
+        train(tiny, tmp_path / "run", resume=True)
+
+
 def test_other_images_are_refused(tiny, tmp_path, monkeypatch):
     import numpy as np
 

@@ -38,7 +38,10 @@ def _training(task: Task, each: Mapping[int, float]) -> float | None:
     if not each:
         return None
     config = task.run.config
-    stages = config.method.stages(network_of(config), config.eps, config.train)
+    try:
+        stages = config.method.stages(network_of(config), config.eps, config.train)
+    except MaarError:
+        return None  # a network or data of the user's own that is not there
     done = Counter(stage for stage, _ in _epochs(task.run.folder))
     left = {number: stage.epochs - done[number] for number, stage in enumerate(stages, 1)}
     if any(epochs > 0 and number not in each for number, epochs in left.items()):

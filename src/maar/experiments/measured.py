@@ -17,6 +17,7 @@ from maar.certify.tally import Tally
 from maar.errors import MaarError, RunError, UsageError
 from maar.experiments.kept import keep, model_hash, recall
 from maar.experiments.plan import Run, Task
+from maar.train.revision import earlier_revision
 from maar.train.status import in_use, is_run, read_metrics, status
 
 # How `maar evaluate` attacks, where the command says nothing else.
@@ -103,6 +104,8 @@ def require_same(run: Run) -> None:
             f"{run.folder} is of another configuration than this experiment's "
             f"({'; '.join(differing(stored, run.config))}): move it away, or give another --runs"
         )
+    if before := earlier_revision(run.folder, run.config):
+        raise UsageError(f"{before}: move it away, or give another --runs")
 
 
 def require_data(tasks: Sequence[Task]) -> None:
@@ -243,6 +246,7 @@ def _evaluation(task: Task) -> State:
             and found["bounds"] == BOUNDS
             and math.isclose(found["eps"], float(task.run.config.eps))
             and found["images"] == wanted
+            and found["weights_hash"] == _hash(task.run, task.weights, model_hash(task.run))
         ):
             result = {
                 "latent_robustness": found["latent_robustness"][str(task.layer)],

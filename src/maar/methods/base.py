@@ -121,6 +121,9 @@ class Method(Settings):
     """One line for `maar methods`."""
     score: ClassVar[str] = "accuracy"
     """Which of the numbers of `judge` is to be highest in the best checkpoint of a stage."""
+    revision: ClassVar[int] = 1
+    """One more whenever the same settings begin to mean another training: a run that was begun
+    before is not continued then, nor taken for one of today."""
     has_worst: ClassVar[bool] = True
     """Whether its outputs have worst points, which another method can go around."""
 

@@ -62,7 +62,9 @@ class CrownIBP(IBP):
                 out.loss_of_box = _fused(batch, ball, found)
             elif beta:
                 better = enclosed(batch, ball, CROWN, found.pre)
-                out.of_box = worst_logits(torch.lerp(found.lb, better.lb, beta), batch.y)
+                out.of_box = worst_logits(
+                    torch.lerp(found.lb.to(better.lb), better.lb, beta), batch.y
+                )
         assert out.of_box is not None
         out.worst = [(1.0, out.of_box)]
 

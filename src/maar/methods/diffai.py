@@ -22,6 +22,7 @@ from maar.attacks.pgd import PGD
 from maar.bounds.bound import Bound
 from maar.bounds.hybrid_zonotope import HybridZonotope
 from maar.bounds.interval import Interval
+from maar.methods import shi
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import BoundedOutputs, enclosed, mean_width, worst_logits
@@ -42,6 +43,7 @@ class DiffAI(Attacked):
     year: ClassVar[int] = 2018
     idea: ClassVar[str] = "a ramped mix of a point's loss and a hybrid zonotope's"
     score: ClassVar[str] = "certified_accuracy"
+    revision: ClassVar[int] = 1  # (the corrections of the family have left it as it was)
 
     ramp_shape: Literal["smooth", "linear"] = "linear"
     """slow at first, or a straight line"""
@@ -87,6 +89,8 @@ class DiffAI(Attacked):
     def _box(self, batch: Batch, ball: Ball) -> Box:
         """Of a part of the radius, around a point by chance, clipped to the pixel range."""
         part = batch.at.get("grown", 1.0) if self.sampling else 1.0
+        if self._fade(batch):
+            part = max(part, shi.MIN_EPS / batch.eps)  # a box without width has no tightness
         u = torch.empty(batch.x.shape, device=batch.generator.device)
         u = u.uniform_(-1, 1, generator=batch.generator).to(batch.x)
         centre = ball.x + (1 - part) * ball.eps_out * u

@@ -65,6 +65,11 @@ class MAAR(Method):
         """The base's."""
         return self.base.score
 
+    @property
+    def revision(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The base's."""
+        return self.base.revision
+
     def initialise(self, net: nn.Sequential, generator: torch.Generator) -> None:
         self.base.initialise(net, generator)
 

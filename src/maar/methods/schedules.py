@@ -34,7 +34,9 @@ class Ramp:
     begin: float = 0.0
 
     def __call__(self, t: float) -> float:
-        t = max(0.0, t - self.begin)
+        t -= self.begin
+        if t < 0:
+            return self.start
         if t >= self.epochs:
             return self.end
         return self.start + (self.end - self.start) * self.risen(t / self.epochs)

@@ -17,7 +17,7 @@ class SmallBox(Box):
     The ball is clipped to the pixel range, and so is its radius at the clipped pixels: the small
     box is `ratio` as wide as the ball at every pixel, and its centre is projected on where it fits
     (Müller et al. 2023, section 3, and their code). With ratio = 1 it is the ball, bit for bit;
-    with ratio = 0 the point alone.
+    with ratio = 0 the point alone, up to rounding.
     """
 
     def __init__(self, ball: Ball, around: Tensor | Errors, ratio: float) -> None:

@@ -30,6 +30,7 @@ from maar.errors import RunError, UsageError
 from maar.files import locked, write_bytes, write_text
 from maar.train import checkpoint
 from maar.train.checkpoint import Parts, Position
+from maar.train.revision import KEY, earlier_revision
 from maar.train.status import LOCK, is_run, status
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Run:
         own = _own_network(self.config.network)
         if own and not (copy := self.path / f"network{own.suffix}").exists():
             write_bytes(copy, own.read_bytes())
+        environment = {**environment, KEY: self.config.method.revision}
         first: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
             first = json.loads((self.path / "env.json").read_text())
@@ -226,6 +228,8 @@ def _continued(path: Path, wanted: Config) -> Config:
             f"{path} was begun with another configuration and cannot be continued with this one "
             f"({'; '.join(changes)}): give this run another --name"
         )
+    if not (path / "result.json").exists() and (before := earlier_revision(path, stored)):
+        raise UsageError(f"{before}, and cannot be continued: give this run another --name")
     return dataclasses.replace(
         stored,
         threads=wanted.threads or stored.threads,
