@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from maar.experiments.show import markdown_table, percent, seeds, spread
+from maar.experiments.show import caveats, markdown_table, percent, seeds, spread
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "results" / "cpu" / "table1-mnist-0.1.json"
@@ -29,13 +29,18 @@ def block(result: dict[str, Any]) -> str:
         "beside it, to train and certify one network (median); mean ± standard deviation over the "
         "seeds. "
         "In parentheses: published with another network or verifier. "
-        f"Networks: {_networks(result)}.{_missing(result)} Made by\n`{result['command']}`."
+        f"Networks: {_networks(result)}.{_missing(result)}{_warning(result)} Made by\n`{result['command']}`."
     )
 
 
 def _missing(result: dict[str, Any]) -> str:
     names = [row["system"] for row in result["rows"] if not row["seeds"]]
     return f" Not measured yet: {', '.join(names)}." if names else ""
+
+
+def _warning(result: dict[str, Any]) -> str:
+    said = caveats(result)
+    return f" {said[0].upper()}{said[1:]}." if said else ""
 
 
 def _networks(result: dict[str, Any]) -> str:

@@ -151,7 +151,7 @@ def facts(result: Object) -> list[tuple[str, str]]:
         ("verifiers", f"preset {', '.join(presets)}: {', '.join(verifiers)}" if presets else ""),
         ("hardware", f"{result['hardware']}; {hours:.2f} core hours in all"),
         ("measured before", _before(result)),
-        ("caveat", _caveats(result)),
+        ("caveat", caveats(result)),
         ("versions", ", ".join(f"{name} {text}" for name, text in result["versions"].items())),
         ("command", f"`{result['command']}`"),
     ]
@@ -167,7 +167,7 @@ def _before(result: Object) -> str:
     return f"{before} of {of} runs, which are not here any more; what they said was kept"
 
 
-def _caveats(result: Object) -> str:
+def caveats(result: Object) -> str:
     """What has to be said of our own numbers, with the rows that it is about."""
     about: dict[str, list[str]] = {}
     for row in result["rows"]:
