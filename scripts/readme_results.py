@@ -29,7 +29,8 @@ def block(result: dict[str, Any]) -> str:
         "beside it, to train and certify one network (median); mean ± standard deviation over the "
         "seeds. "
         "In parentheses: published with another network or verifier. "
-        f"Networks: {_networks(result)}.{_missing(result)}{_warning(result)} Made by\n`{result['command']}`."
+        f"Networks: {_networks(result)}.{_missing(result)}{_warning(result)} "
+        f"Made by\n`{result['command']}`."
     )
 
 
