@@ -15,19 +15,20 @@ from maar.certify.fork_server import context, start
 from maar.certify.workers import Task, hardness
 
 
-def report(pipe):
-    """What a worker finds itself in."""
-    import signal
-
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    pipe.send((ignored, os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()))
+# What a worker finds itself in. (As text: a module of tests may not be there for it to import.)
+REPORT = """
+import os, signal, torch
+ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+pipe.send((ignored, os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()))
+"""
 
 
 def test_a_process_has_one_thread_and_ignores_ctrl_c(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     here, there = context().Pipe()
-    process = context().Process(target=report, args=(there,))
+    process = context().Process(target=exec, args=(REPORT, {"pipe": there}))
     start(process)
+    there.close()  # a worker that dies is then an error, not a wait for ever
     assert here.recv() == (True, "1", 1)
     process.join()
     assert process.exitcode == 0
