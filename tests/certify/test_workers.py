@@ -6,14 +6,12 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 
 from maar.certify import CASCADE
 from maar.certify.agenda import LAST, Job
 from maar.certify.cascade import Cascade
 from maar.certify.fork_server import context, start
 from maar.certify.workers import Task, hardness
-
 
 # What a worker finds itself in. (As text: a module of tests may not be there for it to import.)
 REPORT = """
