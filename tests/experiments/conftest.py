@@ -9,6 +9,7 @@ from maar.certify.store import FORMAT, key_of
 from maar.config import config_hash, to_toml
 from maar.data import DATASETS, info
 from maar.errors import MaarError
+from maar.experiments.measured import settings_of
 from maar.experiments.plan import Choice, make_plan, network_of
 from maar.experiments.tables import experiment, profiles
 from maar.networks import NETWORKS, weights_hash
@@ -65,7 +66,13 @@ def certify(task, verdicts, **changes):
         weights = weights_hash(load_network(task.run.folder, task.weights)[0])
     except MaarError:  # nobody has trained it
         weights = "w"
-    subject = {"weights": weights, "data": "d", "split": "test", "eps": eps, "verifiers": []}
+    subject = {
+        "weights": weights,
+        "data": "d",
+        "split": "test",
+        "eps": eps,
+        "verifiers": settings_of(task.profile.preset),
+    }
     about = {
         "key": key_of(subject),
         "format": FORMAT,

@@ -7,10 +7,11 @@ import shutil
 import pytest
 
 from maar.certify.presets import PRESETS
-from maar.experiments import work
+from maar.experiments import kept, work
 from maar.experiments.kept import caveat, keep, model_hash, recall
 from maar.experiments.launch import Local
-from maar.experiments.measured import in_folder, left, require_data, state_of
+from maar.experiments.measured import in_folder, keep_all, left, require_data, state_of
+from maar.experiments.plan import ordered
 from maar.experiments.results import result
 from maar.experiments.show import markdown
 from maar.networks import weights_hash
@@ -220,7 +221,7 @@ def test_damage_is_not_known(done, files, content):
 def test_an_entry_without_its_numbers_is_not_known(done, lost):
     train, certify, _ = done
     about = json.loads(train.run.kept.read_text())
-    del about["tasks"][1]["result"][lost]
+    del about["trainings"][0]["tasks"][1]["result"][lost]
     train.run.kept.write_text(json.dumps(about))
     assert recall(certify) == {}
 
@@ -232,10 +233,11 @@ def test_what_is_measured_again_replaces_what_was(done, files):
     files.train(train.run, accuracy=0.75)
     keep(train, {"accuracy": 0.5, "seconds": 1.0, "model": model_hash(train.run)})
     keep(certify, {"images": 5, "of": 50, "certified": 1.0})
-    about = json.loads(train.run.kept.read_text())
-    assert [entry["asked"]["what"] for entry in about["tasks"]] == ["certify", "train", "certify"]
-    assert [entry["result"].get("images") for entry in about["tasks"]] == [50, None, 5]
-    assert about["tasks"][0]["command"].startswith("maar certify ")
+    [training] = json.loads(train.run.kept.read_text())["trainings"]
+    tasks = training["tasks"]
+    assert [entry["asked"]["what"] for entry in tasks] == ["certify", "train", "certify"]
+    assert [entry["result"].get("images") for entry in tasks] == [50, None, 5]
+    assert tasks[0]["command"].startswith("maar certify ")
     assert recall(train)["accuracy"] == 0.5
 
 
@@ -252,14 +254,86 @@ def test_finished_runs_are_kept_by_whoever_looks(plan, files):
 def test_a_caveat_is_said_until_the_run_is_trained_anew(plan, done, files):
     train, certify, _ = done
     about = json.loads(train.run.kept.read_text())
-    train.run.kept.write_text(json.dumps({**about, "caveat": "of an older trainer"}))
+    about["trainings"][0]["caveat"] = "of an older trainer"
+    train.run.kept.write_text(json.dumps(about))
     told = result(plan, "", {})
     [row] = [row for row in told["rows"] if row["measured_caveat"]]
     assert row["measured_caveat"] == "of an older trainer"
     assert f"- caveat: {row['system']}: of an older trainer" in markdown(told)
+    files.train(train.run, accuracy=0.75)
     keep(certify, {**recall(certify), "images": 3})  # one more answer of the same weights
     assert caveat(train.run) == "of an older trainer"
     files.train(train.run, accuracy=0.31)
     keep(train, in_folder(train).result)
     assert caveat(train.run) == ""
-    assert "caveat" not in json.loads(train.run.kept.read_text())
+
+
+def trained_again(train, certify, files, images):
+    """To other weights, certified on so many images, and lost again."""
+    files.train(train.run, accuracy=0.8)
+    few = dataclasses.replace(certify, images=images)
+    files.certify(few, ["verified"] * images)
+    for task in (train, few):
+        keep(task, in_folder(task).result)
+    shutil.rmtree(train.run.folder)
+
+
+def test_a_short_look_does_not_replace_what_is_known_of_all_images(done, files):
+    train, certify, _ = done
+    trained_again(train, certify, files, images=5)
+    assert recall(train)["accuracy"] == 0.75
+    assert recall(certify)["images"] == 50
+    # The five images are of other weights than the accuracy that is told beside them.
+    assert not recall(dataclasses.replace(certify, images=5))
+
+
+def test_what_says_all_that_was_known_replaces_it(done, files):
+    train, certify, _ = done
+    trained_again(train, certify, files, images=50)
+    assert recall(train)["accuracy"] == 0.8
+    assert recall(certify)["certified"] == 1.0
+    assert len(json.loads(train.run.kept.read_text())["trainings"]) == 1
+
+
+def test_while_a_run_is_here_only_its_own_weights_answer(done, files):
+    train, certify, _ = done
+    files.train(train.run, accuracy=0.8)
+    assert not recall(certify)
+    keep(train, in_folder(train).result)
+    shutil.rmtree(train.run.folder)
+    assert recall(certify)["images"] == 50
+
+
+def test_a_method_that_was_corrected_since_is_no_answer(done, monkeypatch):
+    train, certify, _ = done
+    method = type(train.run.config.method)
+    monkeypatch.setattr(method, "revision", method.revision + 1)
+    assert not recall(train)
+    assert not recall(certify)
+
+
+def test_verdicts_that_are_not_trusted_any_more_are_no_answer(done, monkeypatch):
+    train, certify, _ = done
+    monkeypatch.setattr(kept, "STORE_FORMAT", kept.STORE_FORMAT + 1)
+    assert recall(train)
+    assert not recall(certify)
+
+
+def test_experiments_that_share_a_run_may_come_in_any_order(plan_of, files, tmp_path):
+    """A figure draws the epochs of a run of which a table needs the numbers only."""
+    plans = [plan_of(name, "smoke", kept=tmp_path / "kept") for name in ("table1", "fig2")]
+    for both in (plans, plans[::-1]):
+        tasks = ordered(point for plan in both for point in plan.points)
+        shutil.rmtree(tmp_path / "kept", ignore_errors=True)
+        for task in tasks:
+            if task.what == "train":
+                files.train(task.run)
+            else:
+                files.certify(task, VERDICTS * 2)
+        keep_all(tasks)
+        assert all(recall(task) for task in tasks)
+        shutil.rmtree(tmp_path / "runs")
+        drawn = {task.run.name for task in plans[1].tasks}
+        to_do = left(tasks)
+        assert {task.what for task in to_do} == {"train"}
+        assert {task.run.name for task in to_do} == drawn

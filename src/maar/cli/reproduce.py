@@ -205,7 +205,11 @@ def _terminated() -> Iterator[None]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
+    numbers = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # (as `nohup` leaves it)
+    ]
     before = [signal.signal(number, interrupt) for number in numbers]
     try:
         yield
@@ -252,12 +256,12 @@ def _conclude(
     if not mine and not any(row["seeds"] for row in found["rows"]):
         print(f"nothing is known of {plan.stem} yet")
         return
-    console = Console()
-    page = markdown(found)
-    console.print("", terminal(found, console.width)) if console.is_terminal else print(page)
     path = out / f"{plan.stem}.json"
     write_text(path, json.dumps(found, indent=1) + "\n")
+    page = markdown(found)
     write_text(path.with_suffix(".md"), page)
+    console = Console()
+    console.print("", terminal(found, console.width)) if console.is_terminal else print(page)
     print(f"numbers in {path} and {path.with_suffix('.md')}")
     if is_whole:
         _report(path, found, out / plan.stem)

@@ -16,6 +16,8 @@ from maar.experiments.plan import MODEL, Run, Task
 from maar.experiments.work import Display, Progress
 
 REFRESH = 1.0
+# Drawing reads the runs' files, on the cores that train: it may take so little of the time.
+SHARE = 0.02
 # Lines of the terminal that are not for runs: the head, the count and a margin.
 FRAME = 5
 TONES = {"done": "green", "failed": "red", "waits": "dim"}
@@ -53,7 +55,8 @@ class Board(Display):
     def __init__(self, console: Console) -> None:
         self.console = console
         self.live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
-        self.last = 0.0
+        self.next = 0.0
+        self.known: dict[Run, str] = {}
 
     def begin(self, progress: Progress) -> None:
         self.live.start()
@@ -64,20 +67,27 @@ class Board(Display):
         self.live.console.print(Text(line, style="red"))
 
     def tick(self, progress: Progress) -> None:
-        if time.monotonic() - self.last >= REFRESH:
+        if time.monotonic() >= self.next:
             self._draw(progress)
 
     def close(self) -> None:
         self.live.stop()
 
     def _draw(self, progress: Progress) -> None:
-        self.last = time.monotonic()
-        self.live.update(board(progress, max(3, self.console.height - FRAME)), refresh=True)
+        began = time.monotonic()
+        room = max(3, self.console.height - FRAME)
+        self.live.update(board(progress, room, self.known), refresh=True)
+        now = time.monotonic()
+        self.next = began + max(REFRESH, (now - began) / SHARE)
 
 
-def board(progress: Progress, room: int) -> Group:
-    """The runs; where there are more than lines, those that are at work come first."""
-    lines = [_line(run, progress) for run in dict.fromkeys(task.run for task in progress.tasks)]
+def board(progress: Progress, room: int, known: dict[Run, str] | None = None) -> Group:
+    """The runs; where there are more than lines, those that are at work come first.
+
+    `known` has the numbers of runs that were done the last time, and gets those that are now.
+    """
+    runs = dict.fromkeys(task.run for task in progress.tasks)
+    lines = [_line(run, progress, {} if known is None else known) for run in runs]
     left_out = len(lines) - room
     if left_out > 0:
         ranks = ["failed", "done", "waits"]  # whatever else there is comes before
@@ -99,8 +109,10 @@ def board(progress: Progress, room: int) -> Group:
     return Group(table, Text(counts, style="dim"))
 
 
-def _line(run: Run, progress: Progress) -> tuple[str, str, str, str]:
+def _line(run: Run, progress: Progress, known: dict[Run, str]) -> tuple[str, str, str, str]:
     mine = [task for task in progress.tasks if task.run == run]
+    if any(task in progress.running or task in progress.waiting for task in mine):
+        known.pop(run, None)
     running = [task for task in mine if task in progress.running]
     if running:
         now = running[0]
@@ -111,7 +123,9 @@ def _line(run: Run, progress: Progress) -> tuple[str, str, str, str]:
         return run.name, "failed", "", ""
     waiting = [task for task in mine if task in progress.waiting]
     if not waiting:
-        return run.name, "done", _numbers(mine), ""
+        if run not in known:
+            known[run] = _numbers(mine)
+        return run.name, "done", known[run], ""
     if run in progress.elsewhere:
         return run.name, "runs elsewhere", state_of(waiting[0]).progress, ""
     return run.name, "waits", f"{len(mine) - len(waiting)} of {len(mine)} tasks", ""
@@ -124,7 +138,8 @@ def _numbers(tasks: list[Task]) -> str:
         result = state_of(task).result
         if task.what == "train" and "accuracy" in result:
             found.append(f"ACC {100 * result['accuracy']:.2f}")
-        elif task.what == "certify" and (task.weights, task.eps) == (MODEL, None):
+        # (nothing is there if another process has trained the run again meanwhile)
+        elif task.what == "certify" and (task.weights, task.eps) == (MODEL, None) and result:
             found.append(f"CR {100 * result['certified']:.2f}")
     return "  ".join(found)
 

@@ -4,13 +4,15 @@ Weights and verdicts are megabytes that stay on the machine that made them; what
 few lines, `OUT/runs/RUN.json`. An experiment that is continued elsewhere, or after the folder is
 gone, takes from there what was asked before, and does only the rest.
 
-A file speaks of one configuration and of one training. The same name with another configuration (a
-recipe has changed), or trained again to other weights (on another processor, say), is not an
-answer: nothing in a table is put together from two networks. Nothing is kept of a user's own
-network or images, of which a configuration has but the name.
+A file speaks of one configuration, and of each training of it apart: nothing in a table is put
+together from two networks. While the run is here, only what was said of its weights is an answer;
+when it is gone, the training of which most is known. The same name with another configuration (a
+recipe has changed), a method that was corrected since (`Method.revision`) or verdicts that are
+not trusted any more (`store.FORMAT`) are no answer. Nothing is kept of a user's own network or
+images, of which a configuration has but the name.
 
-Whoever finds that the numbers of a file need a word of warning (the training has changed since,
-say) writes it into the file, under "caveat": it is shown with them until the run is trained anew.
+Whoever finds that the numbers of a training need a word of warning writes it into the file, beside
+its tasks, under "caveat": it is shown with them.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import math
 from typing import Any
 
 from maar.certify.presets import PRESETS
+from maar.certify.store import FORMAT as STORE_FORMAT
 from maar.config import config_hash
 from maar.config.dump import to_table
 from maar.config.load import build
@@ -31,7 +34,7 @@ from maar.experiments.plan import Run, Task
 from maar.files import locked, write_text
 from maar.networks import NETWORKS
 
-FORMAT = 1
+FORMAT = 2
 LOCK = ".lock"
 Answer = dict[str, Any]
 
@@ -39,7 +42,7 @@ Answer = dict[str, Any]
 def recall(task: Task) -> Answer:
     """What a task said when it was done before; empty if nobody knows."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
-        for entry in _entries(task.run):
+        for entry in _training(task.run).get("tasks", []):
             result = entry["result"]
             if entry["asked"] == _asked(task) and _is_enough(task, result):
                 return result
@@ -48,31 +51,29 @@ def recall(task: Task) -> Answer:
 
 def caveat(run: Run) -> str:
     """What somebody wrote into the file, to be said beside its numbers."""
-    return _about(run).get("caveat", "")
+    return str(_training(run).get("caveat", ""))
 
 
 def keep(task: Task, result: Answer) -> None:
     """Note what a task on a finished run said, in place of what it said before."""
     run = task.run
-    if run.kept is None or not _is_known_by_name(run) or not model_hash(run):
+    model = model_hash(run)
+    if run.kept is None or not _is_known_by_name(run) or not model:
         return
-    asked = _asked(task)
     with locked(run.kept.with_name(LOCK)):
         if recall(task) == result:
             return
-        same = (asked, result.get("images"))
-        others = [
-            entry
-            for entry in _entries(run)
-            if (entry["asked"], entry["result"].get("images")) != same
-        ]
+        mine = _training(run) or {"model": model, "revision": run.config.method.revision}
+        entry = {"asked": _asked(task), "command": task.command, "result": result}
+        tasks = [other for other in mine.get("tasks", []) if _question(other) != _question(entry)]
+        mine = {**mine, "tasks": [*tasks, entry]}
+        others = [each for each in _trainings(run) if each["model"] != model]
         about = {
             "format": FORMAT,
             "run": run.name,
             "config_hash": config_hash(run.config),
             "config": to_table(run.config),
-            **({"caveat": said} if (said := caveat(run)) else {}),
-            "tasks": [*others, {"asked": asked, "command": task.command, "result": result}],
+            "trainings": [*(each for each in others if not _says_all(mine, each)), mine],
         }
         write_text(run.kept, json.dumps(about, indent=1) + "\n")
 
@@ -94,7 +95,7 @@ def _asked(task: Task) -> Answer:
     asked: Answer = {"what": task.what}
     profile = task.profile
     if task.what == "certify":
-        asked |= {"preset": profile.preset, "timeout": profile.timeout}
+        asked |= {"preset": profile.preset, "timeout": profile.timeout, "format": STORE_FORMAT}
         asked["verifiers"] = {name: dict(own) for name, own in PRESETS[profile.preset].items()}
     if task.what == "evaluate":
         asked |= {"layer": task.layer, "steps": profile.latent_steps}
@@ -110,25 +111,54 @@ def _is_enough(task: Task, result: Answer) -> bool:
     return result["images"] == min(task.images or math.inf, result["of"])
 
 
-def _entries(run: Run) -> list[Answer]:
-    return _about(run).get("tasks", [])
+def _question(entry: Answer) -> tuple[Answer, int | None]:
+    return entry["asked"], entry["result"].get("images")
 
 
-def _about(run: Run) -> Answer:
-    """The file on this run in this configuration; what cannot be read counts as not there."""
+def _says_all(one: Answer, other: Answer) -> bool:
+    """Whether a training answers all that another does, on as many images."""
+
+    def images(entry: Answer) -> int:
+        return entry["result"].get("images", 0)
+
+    return all(
+        any(
+            mine["asked"] == entry["asked"] and images(mine) >= images(entry)
+            for mine in one["tasks"]
+        )
+        for entry in other["tasks"]
+    )
+
+
+def _training(run: Run) -> Answer:
+    """What is known of the run that is here; of a run that is gone, what most is known of."""
+    found, model = _trainings(run), model_hash(run)
+    if model:
+        return next((each for each in found if each["model"] == model), {})
+
+    def known(training: Answer) -> int:
+        return sum(entry["result"].get("images", 0) for entry in training["tasks"])
+
+    return max(reversed(found), key=known, default={})  # (of two the later)
+
+
+def _trainings(run: Run) -> list[Answer]:
+    """Those of this configuration by today's method; what cannot be read counts as not there."""
     if run.kept is None or not _is_known_by_name(run):
-        return {}
+        return []
     try:
         about = json.loads(run.kept.read_text())
         if about["format"] != FORMAT:
-            return {}
+            return []
         # Built anew rather than compared by hash: a setting that came later has its default.
         if config_hash(build(about["config"])) != config_hash(run.config):
-            return {}
-        entries = [e for e in about["tasks"] if e["asked"]["what"] and e["result"] and e["command"]]
-        model = model_hash(run)
-        if model and all(entry["result"].get("model") != model for entry in entries):
-            return {}
-        return {"tasks": entries, "caveat": str(about.get("caveat", ""))}
+            return []
+        return [
+            each
+            for each in about["trainings"]
+            if each["model"]
+            and each["revision"] == run.config.method.revision
+            and all(e["asked"]["what"] and e["result"] and e["command"] for e in each["tasks"])
+        ]
     except (OSError, ValueError, KeyError, TypeError, MaarError):
-        return {}
+        return []

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from maar.certify.presets import cascade
 from maar.certify.record import Record, is_settled
 from maar.certify.store import FORMAT, MANIFEST, VERDICTS
 from maar.certify.tally import Tally
@@ -49,7 +50,7 @@ class State:
 def state_of(task: Task) -> State:
     """What is known of a task, from the run's folder or else from what was kept."""
     here = in_folder(task)
-    before = {} if here.result else recall(task)
+    before = {} if here.result or task.is_drawn else recall(task)
     return State(here.done, here.whole, "", before, is_kept=True) if before else here
 
 
@@ -180,11 +181,18 @@ def _is_asked(about: dict[str, Any], task: Task) -> bool:
         about["format"] == FORMAT
         and about["split"] == "test"
         and about["preset"] == task.profile.preset
+        and about["subject"]["verifiers"] == settings_of(task.profile.preset)
         and about["data"] == config.data
         and about["source"]["weights"] == task.weights
         and math.isclose(about["subject"]["eps"], float(eps))
         and about["subject"]["weights"] == _hash(task.run, task.weights, model_hash(task.run))
     )
+
+
+@cache
+def settings_of(preset: str) -> list[str]:
+    """As a store names them: by all of their settings."""
+    return [repr(verifier) for verifier in cascade(preset).verifiers]
 
 
 @cache
@@ -224,7 +232,9 @@ def _count(store: Path, about: dict[str, Any], images: int, task: Task) -> State
             "images": images,
             "of": about["images"],
             "open": tally.counts["unknown"],
+            "longest": max(record.get("limit") or record["seconds"] for record in records.values()),
             "verifiers": about["verifiers"],
+            "settings": about["subject"]["verifiers"],
             "settled": settled,
             "seconds": round(sum(tally.seconds.values()), 3),
             "machine": about.get("machine", ""),

@@ -84,6 +84,8 @@ class Task:
     """None: the run's own."""
     layer: int = 0
     """The ReLU behind which latent robustness is measured."""
+    is_drawn: bool = field(default=False, compare=False)
+    """Whether curves are drawn from its epochs: then to know what it said is not enough."""
 
     @property
     def label(self) -> str:
@@ -170,7 +172,10 @@ class Plan:
     @property
     def stem(self) -> str:
         """Of the files with the result: a part of an experiment does not replace the whole."""
-        return "-".join((self.experiment.name, *self.choice.settings, *self.choice.methods))
+        choice = self.choice
+        seeds = [f"seeds-{'-'.join(map(str, choice.seeds))}"] if choice.seeds else []
+        first = [] if choice.limit is None else [f"first-{choice.limit}"]
+        return "-".join((self.experiment.name, *choice.settings, *choice.methods, *seeds, *first))
 
 
 def ordered(points: Iterable[Point]) -> list[Task]:
@@ -178,7 +183,9 @@ def ordered(points: Iterable[Point]) -> list[Task]:
     found = [
         (seed, task) for point in points for seed, tasks in enumerate(point.tasks) for task in tasks
     ]
-    return list(dict.fromkeys(task for _, task in sorted(found, key=lambda pair: pair[0])))
+    drawn = {task for _, task in found if task.is_drawn}
+    tasks = dict.fromkeys(task for _, task in sorted(found, key=lambda pair: pair[0]))
+    return [dataclasses.replace(task, is_drawn=task in drawn) for task in tasks]
 
 
 def make_plan(experiment: Experiment, choice: Choice) -> Plan:
@@ -197,8 +204,7 @@ def make_plan(experiment: Experiment, choice: Choice) -> Plan:
         for row in experiment.rows:
             if choice.methods and row.method not in choice.methods:
                 continue
-            # Curves are drawn from the epochs of a run: to know its end is not enough.
-            runs = _runs(row, setting, choice, keeps=experiment.kind != "training")
+            runs = _runs(row, setting, choice)
             if isinstance(runs, str):
                 skipped = (f"{row.label} ({name})", runs)
                 if skipped not in plan.skipped:
@@ -221,7 +227,7 @@ def _check(experiment: Experiment, choice: Choice) -> None:
             raise unknown(f"method of {experiment.name}", method, methods)
 
 
-def _runs(row: Row, setting: Setting, choice: Choice, keeps: bool) -> tuple[Run, ...] | str:
+def _runs(row: Row, setting: Setting, choice: Choice) -> tuple[Run, ...] | str:
     """A run for each seed, or why there is none."""
     from maar.config import recipes
 
@@ -243,12 +249,13 @@ def _runs(row: Row, setting: Setting, choice: Choice, keeps: bool) -> tuple[Run,
     if config_hash(plain) != config_hash(changed):
         flags.update(row.flags)
         stem = "-".join((stem, *(f"{_key(k)}-{_text(v)}" for k, v in row.flags.items())))
+        stem = stem.replace("/", "_")  # (eps-2_255: the name is a folder's)
     seeds = choice.seeds or profile.seeds or row.seeds
     runs = []
     for seed in dict.fromkeys(seeds):
         name, config = f"{stem}-seed{seed}", dataclasses.replace(changed, seed=seed)
         folder, words = choice.runs / name, tuple(flag_words(flags))
-        kept = choice.kept / f"{name}.json" if choice.kept and keeps else None
+        kept = choice.kept / f"{name}.json" if choice.kept else None
         runs.append(Run(name, recipe, words, seed, folder, config, kept))
     return tuple(runs)
 
@@ -282,8 +289,12 @@ def _points(
     profile, images = choice.profile, choice.images
 
     def point(*measures: Mapping[str, Any], **about: Any) -> Point:
+        is_drawn = experiment.kind == "training"
         tasks = tuple(
-            (Task(run, "train", profile), *(Task(run=run, profile=profile, **m) for m in measures))
+            (
+                Task(run, "train", profile, is_drawn=is_drawn),
+                *(Task(run=run, profile=profile, **m) for m in measures),
+            )
             for run in runs
         )
         return Point(row, setting, tuple(runs), tasks, **about)

@@ -6,17 +6,24 @@ import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import maar
+from maar.certify.compare import require_agreement
+from maar.certify.record import Record
+from maar.certify.store import VERDICTS
+from maar.eps import Eps
 from maar.experiments.kept import caveat
-from maar.experiments.measured import State, state_of
-from maar.experiments.plan import MODEL, Plan, Point, Run, Task
+from maar.experiments.measured import State, in_folder, state_of
+from maar.experiments.plan import Plan, Point, Run, Task
 from maar.experiments.published import Published, everything, published
 from maar.machine import machine
 
 FORMAT = 1
+# A verifier looks at the clock between two of its steps.
+OVERTIME = 1.5
 Object = dict[str, Any]
 
 
@@ -26,6 +33,8 @@ class Seed:
 
     run: Run
     states: tuple[tuple[Task, State], ...]
+    is_stage: bool = False
+    """Whether it is of a stage's weights."""
 
     def result(self, what: str) -> Object:
         """Of the task of that kind; empty if there is none."""
@@ -45,9 +54,9 @@ class Seed:
         """Shares of images by name."""
         train, certify = self.result("train"), self.result("certify")
         # On all test images; an earlier stage's weights are known from the certified ones only.
-        is_final = all(task.weights == MODEL for task, _ in self.states)
+        accuracy = certify.get("accuracy_of_these") if self.is_stage else train.get("accuracy")
         values = {
-            "accuracy": train.get("accuracy") if is_final else certify.get("accuracy_of_these"),
+            "accuracy": accuracy,
             "certified": certify.get("certified"),
             "certified_upper": certify.get("certified_upper"),
             "latent_robustness": self.result("evaluate").get("latent_robustness"),
@@ -59,15 +68,18 @@ class Seed:
 def result(plan: Plan, command: str, failed: dict[Task, str]) -> Object:
     """Everything that is known now, for NAME.json."""
     experiment, profile = plan.experiment, plan.choice.profile
-    rows, missing = [], 0
+    rows, missing, spent = [], 0, {}
     for point in plan.points:
         seeds = [
-            Seed(run, tuple((task, state_of(task)) for task in tasks))
+            Seed(run, tuple((task, state_of(task)) for task in tasks), point.stage > 0)
             for run, tasks in zip(point.runs, point.tasks, strict=True)
         ]
         whole = [seed for seed in seeds if seed.is_whole]
         missing += len(seeds) - len(whole)
+        # (rows share a training, and may share a certification)
+        spent |= {task: s.result["seconds"] for seed in whole for task, s in seed.states}
         rows.append(_row(point, whole, plan))
+    _require_agreement(plan)
     total = sum(len(point.runs) for point in plan.points)
     banner = _banner(plan, rows, missing, total)
     return {
@@ -85,6 +97,7 @@ def result(plan: Plan, command: str, failed: dict[Task, str]) -> Object:
         "command": command,
         "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "hardware": _measured_on(rows) or machine(),
+        "seconds": round(sum(spent.values()), 1),
         "versions": versions(),
         "rows": rows,
         "beside": [
@@ -96,6 +109,7 @@ def result(plan: Plan, command: str, failed: dict[Task, str]) -> Object:
             }
             for entry in everything()
             if entry.system in experiment.beside
+            and not entry.stage
             and entry.setting in {point.setting.name for point in plan.points}
         ],
         "skipped": [{"row": row, "reason": reason} for row, reason in plan.skipped],
@@ -104,6 +118,18 @@ def result(plan: Plan, command: str, failed: dict[Task, str]) -> Object:
             for task, reason in failed.items()
         ],
     }
+
+
+def _require_agreement(plan: Plan) -> None:
+    """No image of a network may be proved at a radius and broken at the same or a smaller one."""
+    stores: dict[tuple[Run, str], dict[float, list[Record]]] = {}
+    for task in plan.tasks:
+        store = Path(in_folder(task).result.get("store", "")) if task.what == "certify" else None
+        if store is not None and store.is_dir() and store != Path():
+            eps = float(task.run.config.eps if task.eps is None else Eps(task.eps))
+            stores.setdefault((task.run, task.weights), {})[eps] = VERDICTS.read(store)
+    for of_network in stores.values():
+        require_agreement(of_network)
 
 
 def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
@@ -150,6 +176,7 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         "images": min((each["images"] for each in certified), default=None),
         "of": max((each["of"] for each in certified), default=None),
         "open": [each["open"] for each in certified],
+        "longest": max((each.get("longest", 0.0) for each in certified), default=None),
         "split": "test",
         "eps": eps,
         "profile": plan.choice.profile.name,
@@ -206,7 +233,7 @@ def _spread(values: Sequence[float]) -> Object:
     }
 
 
-def _banner(plan: Plan, rows: Iterable[Object], missing: int, total: int) -> str:
+def _banner(plan: Plan, rows: Sequence[Object], missing: int, total: int) -> str:
     """What must be known before a number is believed."""
     profile, parts = plan.choice.profile, []
     if profile.reduced:
@@ -218,6 +245,9 @@ def _banner(plan: Plan, rows: Iterable[Object], missing: int, total: int) -> str
             if row["images"] is not None and row["images"] < row["of"]
         }
     )
+    allowed, longest = profile.timeout, max((row["longest"] or 0.0 for row in rows), default=0.0)
+    if allowed is not None and longest > OVERTIME * allowed:
+        parts.append(f"some images were given {longest:.0f} s, not {allowed} s as in the profile")
     if missing:
         parts.append(f"{missing} of {total} measurements are not there yet")
     return "; ".join(parts)

@@ -34,6 +34,8 @@ LEGEND = {
     "breaks in the last epoch; an attack's result, not a verifier's",
 }
 
+OF_STAGES = "accuracy on the images that were to be certified"
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -143,7 +145,7 @@ def facts(result: Object) -> list[tuple[str, str]]:
     verifiers = list(dict.fromkeys(v for row in result["rows"] for v in row["verifiers"]))
     presets = list(dict.fromkeys(row["preset"] for row in result["rows"] if row["preset"]))
     seeds = sorted({seed for row in result["rows"] for seed in row["seeds"]})
-    hours = sum(row["seconds"] for row in result["rows"]) / 3600
+    hours = result["seconds"] / 3600
     spread_too = "; mean ± standard deviation" if len(seeds) > 1 else ""
     told = [
         ("profile", result["profile"]),
@@ -179,7 +181,8 @@ def caveats(result: Object) -> str:
 def markdown(result: Object) -> str:
     """The whole result as a page of Markdown."""
     table = shown(result)
-    parts = [f"# {result['title']}", f"{result['of']}: {result['about']}."]
+    title, of, about = (_escaped(result[key]) for key in ("title", "of", "about"))
+    parts = [f"# {title}", f"{of}: {about}."]
     if result["banner"]:
         parts.append(f"> **Not the paper's protocol:** {result['banner']}.")
     parts.append(markdown_table(table.head, table.rows))
@@ -197,18 +200,20 @@ def markdown(result: Object) -> str:
     parts.append("\n".join(f"- {name}: {text}" for name, text in facts(result)))
     for key in ("skipped", "failed"):
         if result[key]:
-            lines = [f"- {each['row']}: {each['reason']}" for each in result[key]]
+            said = [f"{each['row']}: {each['reason']}" for each in result[key]]
+            lines = [f"- {_escaped(line)}" for line in said]
             parts.append(f"{key.capitalize()}:\n\n" + "\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
 def _legend(result: Object, head: Sequence[str]) -> str:
     """What the heads of the columns mean."""
-    legend = [f"{name}: {text}." for name, text in LEGEND.items() if f"{name} %" in head]
+    words = {**LEGEND, **({"ACC": OF_STAGES} if result["kind"] == "stages" else {})}
+    legend = [f"{name}: {text}." for name, text in words.items() if f"{name} %" in head]
     if any(row["published"] and not row["is_comparable"] for row in result["rows"]):
-        legend.append("In parentheses: published with another network or verifier.")
-    if result["kind"] == "stages":
-        legend.append("ACC of a stage before the last is on the certified images.")
+        legend.append(
+            "In parentheses: published with another network or verifier than the paper's."
+        )
     return " ".join(legend)
 
 
@@ -217,11 +222,16 @@ def _beside(result: Object) -> list[list[str]]:
         [
             entry["setting"],
             entry["system"],
-            *(percent(entry["published"][name]) for name in ("accuracy", "certified")),
+            *(_published(entry, name) for name in ("accuracy", "certified")),
             f"{entry['published_network']}; {entry['published_verifier']}",
         ]
         for entry in result["beside"]
     ]
+
+
+def _published(entry: Object, name: str) -> str:
+    value = entry["published"].get(name)
+    return "" if value is None else percent(value)
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -230,8 +240,10 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
 
 
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")
+def _escaped(text: str) -> str:
+    """Nothing in a user's label makes a line, a column, a tag or a link."""
+    text = " ".join(text.split()).replace("|", "\\|").replace("](", "]\\(")
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def terminal(result: Object, width: int) -> Group:

@@ -70,6 +70,10 @@ class Row:
     """The system of published.toml; default: the method's. "none": nothing is published."""
     seeds: tuple[int, ...] = (0,)
 
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            raise UsageError(f"seeds of row {self.label!r} = [] (accepted: one or more)")
+
     @property
     def system(self) -> str:
         """In published.toml; empty if it is not there."""
@@ -120,7 +124,19 @@ def experiment(name: str) -> Experiment:
     for setting in found.settings:
         if setting not in settings():
             raise UsageError(f"{path}: {unknown('setting', setting, settings())}")
+    _require_published(found, path)
     return found
+
+
+def _require_published(found: Experiment, path: Path) -> None:
+    """Systems whose numbers are asked for by name must have some."""
+    from maar.experiments.published import everything
+
+    known = {entry.system for entry in everything()}
+    asked = [row.published for row in found.rows if row.published not in ("", NOTHING_PUBLISHED)]
+    for name in (*asked, *found.beside):
+        if name not in known:
+            raise UsageError(f"{path}: {unknown('published system', name, known)}")
 
 
 def settings() -> dict[str, Setting]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timezone
+from pathlib import Path
 
 import maar
 from maar.report.certification import cascade_figures, cr_over_eps, lambda_figures
 from maar.report.collect import Collected
 from maar.report.curves import curve_figures
-from maar.report.experiments import experiment_notices, experiment_section
+from maar.report.experiments import experiment_notices, experiment_section, slug
 from maar.report.gallery import counterexamples, least_robust
 from maar.report.model import Block, Notice, Report, Section
 from maar.report.radius import radius_figure, radius_table
+from maar.report.read import Object
 from maar.report.results import cascade_table, certifications_table, results_table
 from maar.report.runs import config_table, runs_table
 from maar.report.stages import stage_figures, stage_table
@@ -24,16 +26,15 @@ SHOWN_PROBLEMS = 20
 def make_report(found: Collected, title: str = "", command: str = "") -> Report:
     """Put it together; problems that were met while reading stand at the top."""
     problems = list(found.problems)
-    sections = [
-        section
-        for path, content in found.experiments
-        if (section := experiment_section(path, content)) is not None
-    ]
+    own = _sections(found, problems) if found.runs else []
+    sections: list[Section] = []
+    for path, content in found.experiments:
+        if (section := _experiment(path, content, [*sections, *own])) is not None:
+            sections.append(section)
     for path, content in found.experiments:
         if content and not any(isinstance(content.get(key), list) for key in ("rows", "beside")):
             problems.append(f"{path} is no experiment of maar reproduce: it has no rows")
-    if found.runs:
-        sections += _sections(found, problems)
+    sections += own
     notices = [
         notice
         for path, content in found.experiments
@@ -54,6 +55,22 @@ def make_report(found: Collected, title: str = "", command: str = "") -> Report:
         tuple(notices),
         tuple(_facts(found)),
     )
+
+
+def _experiment(path: Path, content: Object, others: list[Section]) -> Section | None:
+    """Its section; two files may have one name, but no two blocks of a page."""
+    taken = {name for section in others for name in _ids(section)}
+    name = slug(path.stem)
+    for id in (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3))):
+        section = experiment_section(path, content, id)
+        if section is None or not taken & _ids(section):
+            return section
+    raise AssertionError("there are more names than sections")
+
+
+def _ids(section: Section) -> set[str]:
+    """Of itself and of its blocks."""
+    return {f"section {section.id}", *(block.id for block in section.blocks)}
 
 
 def _sections(found: Collected, problems: list[str]) -> list[Section]:

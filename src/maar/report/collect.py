@@ -312,8 +312,13 @@ def _checked(
         "eps": number(table(manifest, "subject"), "eps") or 0.0,
         "of": count(manifest, "images") or count(summary, "of") or None,
     }
+    everything = {**_count(lines.values()), **about}
     if not summary:
-        return {**_count(lines.values()), **about, "complete": False}
+        return {**everything, "complete": False}
+    if everything["images"] > count(summary, "images"):
+        # The summary is of the last call, which may have looked at a few of the images only.
+        is_whole = everything["images"] == about["of"] and not everything["error"]
+        return {**summary, **everything, "complete": is_whole}
     asked = indices(word(summary, "indices"))
     among = [lines[i] for i in asked if i in lines] if asked is not None else list(lines.values())
     counted = _count(among)

@@ -192,7 +192,15 @@ def compare(paths: tuple[Path, Path], weights: str = MODEL) -> Compared:
             f"nothing to compare: {names[0]} was certified on {_listed(one)}, {names[1]} on "
             f"{_listed(other)}"
         )
-    pairs = [_paired(one[key], other[key], names) for key in shared]
+    pairs, refused = [], []
+    for key in shared:
+        try:
+            pairs.append(_paired(one[key], other[key], names))
+        except UsageError as error:
+            refused.append(error)
+    if not pairs:
+        raise refused[0]
+    problems += map(str, refused)
     return Compared((names[0], names[1]), _settings(*runs), tuple(pairs), tuple(problems))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ X_NAMES = {"eps": "eps", "lam": "lam", "stages": "stage"}
 NOT_COMPARABLE = "published with another network or verifier: not to be ranked with ours"
 
 
-def experiment_section(path: Path, content: Object) -> Section | None:
-    """The section of one experiment; None if the file has no rows."""
+def experiment_section(path: Path, content: Object, id: str) -> Section | None:
+    """The section of one experiment, its blocks' names begin with `id`; None if it has no rows."""
     rows = _objects(content, "rows")
     beside = _objects(content, "beside")
     if not rows and not beside:
@@ -48,9 +49,9 @@ def experiment_section(path: Path, content: Object) -> Section | None:
     beside = [{"setting_title": titles.get(word(row, "setting"), ""), **row} for row in beside]
     blocks: list[Block] = []
     if rows:
-        blocks += [_table(name, title, content, rows, path), *_figures(name, content, rows)]
+        blocks += [_table(id, title, content, rows, path), *_figures(id, content, rows)]
     if beside:
-        blocks.append(_elsewhere(name, beside))
+        blocks.append(_elsewhere(id, beside))
     facts = {
         "Compared with": word(content, "of"),
         "profile": word(content, "profile"),
@@ -59,7 +60,7 @@ def experiment_section(path: Path, content: Object) -> Section | None:
     }
     said = "; ".join(f"{key}: {text}" for key, text in facts.items() if text)
     caption = ". ".join(filter(None, (word(content, "about"), said)))
-    return Section(f"experiment-{slug(name)}", title, tuple(blocks), caption)
+    return Section(f"experiment-{id}", title, tuple(blocks), caption)
 
 
 def experiment_notices(path: Path, content: Object) -> list[Notice]:
@@ -102,7 +103,7 @@ def _objects(content: Object, key: str) -> list[Object]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _table(name: str, title: str, content: Object, rows: list[Object], path: Path) -> Table:
+def _table(id: str, title: str, content: Object, rows: list[Object], path: Path) -> Table:
     shown = [
         key
         for key in METRICS
@@ -128,7 +129,7 @@ def _table(name: str, title: str, content: Object, rows: list[Object], path: Pat
     ordered = [row for setting in settings for row in rows if _setting(row) == setting]
     cells = tuple(_row(row, shown, has_x, content, path) for row in ordered)
     return Table(
-        slug(name),
+        id,
         f"{title}: published and measured",
         tuple(columns),
         cells,
@@ -139,7 +140,7 @@ def _table(name: str, title: str, content: Object, rows: list[Object], path: Pat
     )
 
 
-def _elsewhere(name: str, rows: list[Object]) -> Table:
+def _elsewhere(id: str, rows: list[Object]) -> Table:
     """Published numbers that nothing here was measured for: a table of their own, never ranked."""
     shown = [key for key in METRICS if any(_published(row, key) is not None for row in rows)]
     columns = (
@@ -160,7 +161,7 @@ def _elsewhere(name: str, rows: list[Object]) -> Table:
         for row in rows
     )
     return Table(
-        f"{slug(name)}-elsewhere",
+        f"{id}-elsewhere",
         "Published elsewhere, with other networks or verifiers",
         columns,
         cells,
@@ -185,7 +186,7 @@ def _notes(rows: Sequence[Object]) -> list[str]:
             shares = [
                 f"{METRICS[key][0]} {100 * value:.1f}"
                 for key in METRICS
-                if (value := _share(also.get(key))) is not None
+                if (value := _published(also, key)) is not None
             ]
             parts = (", ".join(shares), word(also, "source"), word(also, "caveat"))
             text = f"also published: {'; '.join(filter(None, parts))}"
@@ -200,6 +201,8 @@ def _row(
     row: Object, shown: list[str], has_x: bool, content: Object, path: Path
 ) -> tuple[Cell, ...]:
     evidence = _evidence(row, content, path)
+    # Accuracy is known of all test images; only a stage's is of those that were certified.
+    of_all = replace(evidence, images=None, of=None)
     is_comparable = row.get("is_comparable") is not False
     cells = [plain(_setting(row)), plain(word(row, "system"))]
     if has_x:
@@ -216,7 +219,8 @@ def _row(
             mark = (published, ours)
         upper = _mean(row, "certified_upper") if key == "certified" else None
         note = "" if upper is None else f"at most {100 * upper:.2f} with more proofs"
-        cells.append(Cell(text, ours, evidence, "strong", note, mark=mark) if text else Cell())
+        basis = of_all if key == "accuracy" and content.get("kind") != "stages" else evidence
+        cells.append(Cell(text, ours, basis, "strong", note, mark=mark) if text else Cell())
         cells.append(_published_cell(row, published, is_comparable))
         cells.append(_difference(ours, published) if is_comparable else Cell())
     seeds = evidence.seeds
@@ -294,7 +298,7 @@ def _seeds(row: Object, key: str) -> tuple[int, ...]:
     return tuple(s for s in found if isinstance(s, int)) if isinstance(found, list) else ()
 
 
-def _figures(name: str, content: Object, rows: list[Object]) -> list[Figure]:
+def _figures(id: str, content: Object, rows: list[Object]) -> list[Figure]:
     """For experiments laid out over eps, lam or stages, one figure of each metric."""
     kind = word(content, "kind")
     if kind not in X_NAMES:
@@ -305,7 +309,7 @@ def _figures(name: str, content: Object, rows: list[Object]) -> list[Figure]:
         if series:
             figures.append(
                 Figure(
-                    f"{slug(name)}-{slug(key)}",
+                    f"{id}-{slug(key)}",
                     f"{long.partition(':')[0]} over {X_NAMES[kind]}",
                     "bars" if kind == "eps" else "lines",
                     Axis(X_NAMES[kind], "number" if kind == "lam" else "category"),

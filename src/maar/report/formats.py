@@ -21,6 +21,10 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    # In front of a cell these would be an option of the \\ or \midrule of the line before.
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
     "±": r"$\pm$",
     "−": "$-$",
 }
@@ -41,9 +45,10 @@ def markdown(table: Table) -> str:
 def _md(text: str) -> str:
     """Nothing in a user's name makes a column, a tag or a link."""
     text = " ".join(text.split()).replace("\\", "\\\\")
-    for sign in "|`*_[]":
+    for sign in "|`*_[]~$":
         text = text.replace(sign, f"\\{sign}")
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("://", "&#58;//")  # (an address becomes a link by itself)
 
 
 def latex(table: Table) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
@@ -26,8 +26,11 @@ from maar.report.model import Report
 STYLES = ("base", "tables", "figures", "gallery", "print")
 
 
-def render(report: Report) -> str:
-    """The whole page; its links to other files are relative to where it is written."""
+def render(report: Report, pictures: Mapping[str, bytes] | None = None) -> str:
+    """The whole page; its links to other files are relative to where it is written.
+
+    `pictures`: the id of a figure -> its SVG, for browsers that run no scripts.
+    """
     # The theme comes before the body, so that a dark page does not flash in light first.
     first = [_asset("js/theme.js")]
     # Plotly is by far the largest part: only where there is something to draw.
@@ -43,6 +46,7 @@ def render(report: Report) -> str:
             first_scripts=first,
             last_scripts=last,
             policy=_policy([*first, *last]),
+            pictures={id: _uri(svg) for id, svg in (pictures or {}).items()},
             slots={figure.id: slots(figure.series) for figure in report.figures()},
             figures=_finite([asdict(figure) for figure in report.figures()]),
         )
@@ -71,6 +75,10 @@ def _environment() -> Environment:
         supported=view.supported,
     )
     return environment
+
+
+def _uri(svg: bytes) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
 def _asset(name: str) -> Markup:

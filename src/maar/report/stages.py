@@ -8,7 +8,7 @@ from maar.report.certification import line
 from maar.report.collect import MODEL, Collected, Evaluation, Run
 from maar.report.curves import VERIFIED_ERROR, stages_of
 from maar.report.model import Axis, Cell, Column, Evidence, Figure, Table
-from maar.report.read import Object, count, number, table
+from maar.report.read import Object, count, number, table, word
 from maar.report.systems import (
     System,
     best,
@@ -16,6 +16,7 @@ from maar.report.systems import (
     evidence_of,
     percent,
     plain,
+    same,
     seconds_cell,
     systems,
     trained,
@@ -127,10 +128,8 @@ def _latent(system: System, stage: int) -> Found:
     shares, evidence = [], []
     for run in system.runs:
         for name in _weights(system, stage):
-            files = [file for file in run.evaluations if file.weights == name]
-            files = [file for file in files if table(file.content, "latent_robustness")]
+            files = [f for f in run.evaluations if f.weights == name and _is_asked(f.content, run)]
             if files:
-                # The most images; of as many, the paper's own question rather than another's.
                 file = max(files, key=lambda file: count(file.content, "images"))
                 layer, share = deepest(table(file.content, "latent_robustness"))
                 if share is not None:
@@ -138,6 +137,17 @@ def _latent(system: System, stage: int) -> Found:
                     evidence.append(_attacked(file, layer, run))
                 break
     return shares, evidence
+
+
+def _is_asked(content: Object, run: Run) -> bool:
+    """Whether an attack was on the run's own test images, at the radius that it is for."""
+    eps = number(content, "eps")
+    return (
+        bool(table(content, "latent_robustness"))
+        and word(content, "split") == "test"
+        and word(content, "data") in ("", run.data)
+        and (eps is None or run.eps is None or same(eps, run.eps))
+    )
 
 
 def deepest(by_layer: Object) -> tuple[str, float | None]:

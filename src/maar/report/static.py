@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from maar.report.colours import PALETTE, slots
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 WIDTH = 7.0
 """Inches."""
+LONGEST = 48
+"""Letters of a name; the middle of a longer one is left out."""
 IN_LEGEND = 20
 """More series are not named: nobody could tell their colours apart."""
 STYLE: Any = {
@@ -34,14 +37,16 @@ def draw(figure: Figure) -> dict[str, bytes]:
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
-    with rc_context(STYLE):
+    with rc_context(STYLE), warnings.catch_warnings():
+        # (letters that the font of the PDF has not; an SVG takes those of whoever looks at it)
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
         canvas = Canvas(figsize=(WIDTH, _height(figure)), layout="constrained")
         axes = canvas.add_subplot()
         {"lines": _lines, "bars": _bars, "stacked": _stacked}[figure.kind](axes, figure)
         # Room for the names of the stages.
         axes.set_title(figure.title, loc="left", wrap=True, pad=18 if figure.bands else 6)
         if 1 < len(figure.series) <= IN_LEGEND:
-            longest = max(len(series.name) for series in figure.series)
+            longest = max(len(_label(series)) for series in figure.series)
             columns = max(1, min(4, 100 // (longest + 8)))
             canvas.legend(loc="outside lower left", ncols=columns, frameon=False, fontsize=8)
         found = {}
@@ -65,7 +70,13 @@ def _colours(figure: Figure) -> list[str]:
 
 def _label(series: Series) -> str:
     # matplotlib leaves out of the legend what begins with an underscore.
-    return f" {series.name}" if series.name.startswith("_") else series.name
+    name = _short(series.name)
+    return f" {name}" if name.startswith("_") else name
+
+
+def _short(name: str) -> str:
+    half = LONGEST // 2 - 1
+    return name if len(name) <= LONGEST else f"{name[:half]} … {name[-half:]}"
 
 
 def _lines(axes: Axes, figure: Figure) -> None:
@@ -80,7 +91,7 @@ def _lines(axes: Axes, figure: Figure) -> None:
         if series.low:
             _error_bars(axes, x, series, colour)
     if is_category:
-        axes.set_xticks(range(len(categories)), list(map(str, categories)))
+        axes.set_xticks(range(len(categories)), [_short(str(each)) for each in categories])
     for number, band in enumerate(figure.bands):
         axes.axvspan(band.start, band.end, color="0.5", alpha=0.05 + 0.09 * (number % 2), lw=0)
         axes.annotate(
@@ -108,7 +119,7 @@ def _bars(axes: Axes, figure: Figure) -> None:
         axes.bar(x, y, width * 0.92, color=colour, alpha=alpha, label=_label(series))
         if series.low:
             _error_bars(axes, x, series, "0.2")
-    axes.set_xticks(range(len(categories)), list(map(str, categories)))
+    axes.set_xticks(range(len(categories)), [_short(str(each)) for each in categories])
     _axes(axes, figure)
 
 
@@ -125,7 +136,7 @@ def _error_bars(axes: Axes, x: list[float], series: Series, colour: str) -> None
 
 
 def _stacked(axes: Axes, figure: Figure) -> None:
-    categories = [str(x) for x in figure.series[0].x] if figure.series else []
+    categories = [_short(str(x)) for x in figure.series[0].x] if figure.series else []
     left = [0.0] * len(categories)
     for series, colour in zip(figure.series, _colours(figure), strict=True):
         width = [y or 0.0 for y in series.y]

@@ -57,7 +57,8 @@ def _identity(run: Run) -> str:
     if not run.config:
         return f"path {run.path.resolve()}"
     kept = {key: value for key, value in flat(run.config).items() if key not in NOT_THE_SYSTEM}
-    return repr(sorted(kept.items()))
+    # A method may have been corrected between two runs (`Method.revision`).
+    return repr((sorted(kept.items()), run.env.get("revision", 1)))
 
 
 def flat(config: Object, prefix: str = "") -> dict[str, Any]:

@@ -78,9 +78,9 @@ def save(report: Report, out: Path) -> None:
     files: dict[str, bytes] = {}
     for table in report.tables():
         names = table.files
-        files[names["Markdown"]] = markdown(table).encode()
-        files[names["LaTeX"]] = latex(table).encode()
-        files[names["CSV"]] = table_csv(table).encode()
+        files[names["Markdown"]] = _encoded(markdown(table))
+        files[names["LaTeX"]] = _encoded(latex(table))
+        files[names["CSV"]] = _encoded(table_csv(table))
     for figure in report.figures():
         files.update(_drawn(figure, out, old))
     content = {"files": sorted(files), **asdict(report)}
@@ -90,7 +90,13 @@ def save(report: Report, out: Path) -> None:
         write_bytes(out / name, data)
     for name in _written(old) - set(files):
         (out / name).unlink(missing_ok=True)
-    write_text(out / PAGE, render(report))
+    pictures = {figure.id: files[figure.files["SVG"]] for figure in report.figures()}
+    write_bytes(out / PAGE, _encoded(render(report, pictures)))
+
+
+def _encoded(text: str) -> bytes:
+    """A folder's name need not be in UTF-8: what is not becomes a question mark."""
+    return text.encode("utf-8", "replace")
 
 
 def _drawn(figure: Figure, out: Path, old: dict[str, Any]) -> dict[str, bytes]:
@@ -107,7 +113,7 @@ def _drawn(figure: Figure, out: Path, old: dict[str, Any]) -> dict[str, bytes]:
     return {
         names["SVG"]: drawn["svg"],
         names["PDF"]: drawn["pdf"],
-        names["CSV"]: figure_csv(figure).encode(),
+        names["CSV"]: _encoded(figure_csv(figure)),
     }
 
 
