@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "exchange": {"networks"},
     "zoo": {"networks", "train"},
     "report": {"data"},
-    "experiments": {"data", "networks", "config", "train", "certify", "report"},
+    "experiments": {"data", "networks", "methods", "config", "train", "certify", "report"},
 }
 # Names that a package may use in annotations only, never at run time.
 FOR_TYPES = {("methods", "config")}

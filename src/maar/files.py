@@ -21,6 +21,14 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those around it, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"the folder {path} cannot be made: {error.strerror}") from error
+
+
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; on success flush it to disk and rename it into place.
@@ -28,7 +36,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     A reader never sees half a file, and a killed writer leaves the old one.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     os.close(handle)
     temporary = Path(name)
@@ -64,7 +72,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     import fcntl
 
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with open(path, "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

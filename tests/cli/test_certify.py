@@ -167,7 +167,7 @@ def test_the_same_folder_for_another_question_is_refused(here, maar):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["runs/your"], "'runs/your' is neither the folder of a run nor a FILE.onnx"),
+        (["runs/your"], "'runs/your' is neither the folder of a run, nor a FILE.onnx"),
         (["runs"], "runs is not a run: it has no config.toml"),
         (["no.onnx", "--data", "mnist", "--eps", "0.1"], "'no.onnx' does not exist"),
         (["no.onnx", "--data", "mnist"], "--eps is needed"),
@@ -228,6 +228,10 @@ def test_nan_weights(here, maar):
         facts = file.metadata()
     next(t for t in tensors.values() if t.dim() == 2)[0, 0] = float("nan")
     save_file(tensors, path, facts)
+    code, out, err = maar("runs/my")
+    assert (code, out) == (1, "")
+    assert "is not the file that result.json names" in err
+    (here / "runs/my/result.json").unlink()  # of a run that nobody says is finished
     code, out, err = maar("runs/my")
     assert (code, out) == (1, "")
     assert "the network cannot be certified: 1 of " in err

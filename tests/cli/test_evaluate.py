@@ -114,7 +114,7 @@ def test_an_onnx_file(here, maar):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["runs/your"], "'runs/your' is neither the folder of a run nor a FILE.onnx"),
+        (["runs/your"], "'runs/your' is neither the folder of a run, nor a FILE.onnx"),
         (["no.onnx", "--data", "mnist"], "--eps is needed"),
         (["no.onnx", "--data", "mnist", "--eps", "0.1", "--weights", "x"], "--weights is for runs"),
         (["runs/my", "--weights", "stage-2-last"], "(accepted: stage-1-best, stage-1-last, model)"),

@@ -10,6 +10,7 @@ import pytest
 
 from maar import __version__
 from maar.cli import main as cli
+from maar.cli.main import main
 from maar.errors import RunError, UsageError
 
 
@@ -115,6 +116,19 @@ def test_a_reader_that_leaves_is_no_error():
         process.stdin.close()  # only now does it print
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_work_that_nobody_reads_the_output_of_has_not_ended_well(monkeypatch, capsys):
+    def train(argv):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("maar.cli.main._dispatch", train)
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    monkeypatch.setattr("sys.stdout.fileno", lambda: 1, raising=False)
+    assert main(["train", "demo"]) == 1
+    assert "what was finished is kept" in capsys.readouterr().err
+    assert main(["runs"]) == 0
+    assert main([]) == 0
 
 
 def test_module_and_script_are_the_same_program():

@@ -52,12 +52,13 @@ def test_what_is_shown_claims_no_more_than_what_was_found():
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ([], "RUN|FILE.onnx is needed"),
-        (["runs/your"], "'runs/your' is neither the folder of a run nor"),
+        ([], "RUN|FILE.onnx|zoo:NAME is needed"),
+        (["runs/your"], "'runs/your' is neither the folder of a run, nor"),
         (["runs/my", "--largest", "8"], "did you mean 8/255?"),
         (["runs/my", "--tolerance", "0"], "tolerance = 0 (accepted: more than 0"),
         (["runs/my", "--tolerance", "0.6"], "less than the largest radius, 0.5"),
-        (["runs/my", "--tolerance", "x"], "eps = 'x' is not a number"),
+        (["runs/my", "--tolerance", "x"], "--tolerance: 'x' is not a number"),
+        (["runs/my", "--largest", "0"], "--largest 0 (accepted: a radius above 0)"),
         (["runs/my", "--timeout", "0"], "timeout = 0.0"),
         (["runs/my", "--eps", "0.1"], "--eps"),
         (["runs/my", "--out", "my.toml"], "my.toml is not a folder"),

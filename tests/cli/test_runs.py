@@ -33,6 +33,7 @@ def runs(tmp_path, monkeypatch):
         ]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "runs" / "done" / "result.json").write_text('{"test": {"accuracy": 0.971}}')
+    (tmp_path / "runs" / "done" / "model.safetensors").touch()
     (tmp_path / "runs" / "done" / "certify").mkdir()
     (tmp_path / "runs" / "done" / "certify" / "summary.json").write_text('{"certified": 0.625}')
     return tmp_path / "runs"

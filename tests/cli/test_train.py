@@ -11,6 +11,7 @@ import pytest
 
 from maar.cli.main import main
 from maar.config import Config, load, to_toml
+from maar.config.flags import parse_command
 from maar.methods.pgd import PGDTraining
 
 
@@ -144,6 +145,8 @@ REFUSED = [  # flags, part of the one line
     (["--network", "gone.py:net"], "'gone.py' does not exist"),
     (["--data", "npz:gone.npz"], "npz:gone.npz is not a file"),
     (["--device", "cuda:7"], "device 'cuda:7' is not there"),
+    (["--method", "taps", "--suffix", "9"], "suffix = 9 leaves no ReLU"),
+    (["--method", "maar", "--base", "standard"], "--base: base = 'standard': it has no worst"),
 ]
 
 
@@ -178,3 +181,18 @@ def test_the_configuration_may_come_from_config_show(here, capsys):
     assert isinstance(load("shown.toml").method, PGDTraining)
     assert to_toml(load("shown.toml")) == (here / "shown.toml").read_text()
     assert isinstance(load("shown.toml"), Config)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(here, capsys):
+    assert main(["train", "my.toml", "--runs", "/dev/null/runs"]) == 1
+    said = capsys.readouterr().err
+    assert "the folder /dev/null/runs/my cannot be made" in said
+    assert said.count("\n") == 1
+
+
+def test_a_knob_of_the_base_may_be_named_in_full():
+    words = ["demo", "--method", "maar", "--base", "sabr"]
+    for knob in ("--attack.steps", "--base.attack.steps"):
+        given = [*words, knob, "3", "--base.lam=0.3", "--lam", "5"]
+        method = parse_command(given, prog="maar train", description="")[0].method
+        assert (method.lam, method.base.lam, method.base.attack.steps) == (5.0, 0.3, 3)

@@ -99,7 +99,8 @@ MISTAKES = [
     ('network = "cnn8"\n', r":1: unknown network 'cnn8'; did you mean 'cnn\d'\?.*FILE.py:FUNCTION"),
     ('method = "pgd"\n', r':1: method = \'pgd\': is a table.*\[method\] name = "pgd"'),
     ('[method]\nname = "pgf"\n', r":2: unknown method 'pgf'; did you mean 'pgd'\?"),
-    ("[method]\nname = 3\n", r":1: method.name is missing"),
+    ("[method]\nname = 3\n", r":2: method.name = 3: is not text"),
+    ('[method]\nname = ["ibp"]\n', r":2: method.name = \['ibp'\]: is not text"),
     ('[method]\nname = "pgd"\nlam = 3\n', r":3: unknown key 'method.lam'"),
     (
         '[method]\nname = "pgd"\nattack = {steps = "4"}\n',

@@ -12,6 +12,7 @@ from maar.errors import MaarError
 from maar.experiments.measured import settings_of
 from maar.experiments.plan import Choice, make_plan, network_of
 from maar.experiments.tables import experiment, profiles
+from maar.files import sha256_file
 from maar.networks import NETWORKS, weights_hash
 from maar.train.run import Run as TrainingRun
 from maar.train.run import load_network
@@ -40,10 +41,14 @@ def train(run, accuracy=0.9, seconds=60.0):
         "train": {"accuracy": 0.8, "verified_error": 0.25},
         "test": {"accuracy": accuracy},
         "config_hash": config_hash(run.config),
-        "model_sha256": f"of weights with accuracy {accuracy}",
+        "model_sha256": _hash(run.folder / "model.safetensors", accuracy),
         "seconds": seconds,
     }
     (run.folder / "result.json").write_text(json.dumps(result))
+
+
+def _hash(weights, accuracy):
+    return sha256_file(weights) if weights.exists() else f"of weights with accuracy {accuracy}"
 
 
 def _save_weights(run, seed):

@@ -63,6 +63,10 @@ MISTAKES = [
     ('method = "ibp"', 'method = "ibp"\nflags = 3', "flags = 3 is not a table"),
     ('method = "ibp"', 'method = "ibp"\nseeds = ["a"]', "is not a whole number"),
     ('title = "mine"', "title = ", "is not valid TOML"),
+    ('method = "ibp"', 'method = "ibq"', "unknown method 'ibq'; did you mean 'ibp'"),
+    ('method = "ibp"', 'method = "ibp"\nseeds = []', "row 'IBP': seeds = []"),
+    ('method = "ibp"', 'method = "ibp"\npublished = "ibq"', "unknown published system 'ibq'"),
+    ('kind = "table"', 'kind = "table"\nbeside = ["sab"]', "unknown published system 'sab'"),
 ]
 
 

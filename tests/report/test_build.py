@@ -12,6 +12,7 @@ from maar.report.collect import collect
 from maar.report.gallery import difference
 from maar.report.model import Figure, Table
 from maar.report.png import encode
+from maar.report.systems import systems
 
 
 def block(report, id: str):
@@ -129,6 +130,25 @@ def test_latent_robustness_of_a_stage(tmp_path, make_run):
     table = block(make_report(collect([tmp_path])), "stages")
     assert column(table, "LR") == ["70.00", ""]
     assert "ReLU 3" in table.rows[0][8].evidence.preset
+
+
+@pytest.mark.parametrize("other", [{"eps": 0.3}, {"split": "train"}, {"data": "cifar10"}])
+def test_latent_robustness_of_another_question_is_not_shown(tmp_path, make_run, other):
+    run = make_run(tmp_path / "a")
+    content = {"weights": "stage-1-last", "images": 100, "of": 10_000, "split": "test"}
+    content |= {"latent_robustness": {"3": 0.7}, "eps": 0.1, "data": "mnist"}
+    (run / "evaluate-stage-1-last.json").write_text(json.dumps(content))
+    more = {**content, "images": 200, "latent_robustness": {"3": 0.2}, **other}
+    (run / "evaluate-stage-1-last-more.json").write_text(json.dumps(more))
+    table = block(make_report(collect([tmp_path])), "stages")
+    assert column(table, "LR") == ["70.00", ""]
+
+
+def test_runs_of_another_revision_of_their_method_are_another_system(tmp_path, make_run):
+    for seed, revision in enumerate((1, 2, 2)):
+        run = make_run(tmp_path / f"a-seed{seed}", seed=seed)
+        (run / "env.json").write_text(json.dumps({"revision": revision}))
+    assert [len(system.runs) for system in systems(collect([tmp_path]).runs)] == [1, 2]
 
 
 def test_the_cascade_adds_up(seeds):

@@ -1,5 +1,7 @@
 """What is found below a path, and what becomes of files that are not whole."""
 
+import json
+
 import pytest
 
 from maar.errors import UsageError
@@ -79,6 +81,18 @@ def test_a_summary_that_the_verdicts_belie_is_not_believed(tmp_path, make_store)
     found = collect([path])
     assert found.runs[0].certifications[0].summary["verified"] == 3
     assert "counted again" in found.problems[0]
+
+
+def test_a_short_look_does_not_hide_the_other_verdicts(tmp_path, make_store):
+    path = make_store(tmp_path / "s", {"misclassified": 1, "verified": 3})
+    everything = json.loads((path / "summary.json").read_text())
+    few = {**everything, "images": 1, "indices": "0-0", "verified": 0, "certified": 0.0}
+    (path / "summary.json").write_text(json.dumps(few))
+    found = collect([path])
+    store = found.runs[0].certifications[0]
+    assert (store.images, store.summary["certified"]) == (4, 0.75)
+    assert not store.is_complete  # (of 10,000 images; which of them were asked for nobody knows)
+    assert not found.problems
 
 
 DAMAGED = [

@@ -55,6 +55,15 @@ def test_the_four_counts(tmp_path):
     json.dumps(found, allow_nan=False)
 
 
+def test_a_radius_without_common_images_does_not_hide_the_others(tmp_path):
+    one, other = run(tmp_path / "a", "vv"), run(tmp_path / "b", "vf")
+    for path, verdicts in ((one, "v--"), (other, "--v")):
+        store(path / "certify" / "eps-2", verdicts, eps=0.2, weights=path.name * 32)
+    found = compare((one, other))
+    assert [pair.a.eps for pair in found.comparisons] == [0.1]
+    assert "have no image in common" in found.problems[0]
+
+
 def test_open_images_from_both_ends(tmp_path):
     one, other = run(tmp_path / "a", "vvufu"), run(tmp_path / "b", "vfvvu")
     best_for_b, best_for_a = compare((one, other)).comparisons[0].extremes

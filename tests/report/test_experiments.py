@@ -111,7 +111,8 @@ def test_numbers_published_elsewhere_have_a_table_of_their_own(report_on):
 
 
 def test_contradicting_numbers_are_both_said(report_on):
-    also = {"certified": 0.596, "source": "the text", "caveat": "58.6 in the table"}
+    also = {"published": {"certified": 0.596}, "source": "the text"}
+    also["caveat"] = "58.6 in the table"
     table = report_on({**TOP, "rows": [{**ROW, "also_published": [also]}]}).tables()[0]
     assert table.notes == (
         "MAAR: published in Table 1",
@@ -158,3 +159,19 @@ def test_what_failed_and_what_is_to_come(report_on):
 )
 def test_a_file_of_something_else_does_no_harm(report_on, content):
     report_on(content)
+
+
+def test_two_files_of_one_experiment_are_two_tables(tmp_path):
+    for folder, name in (("a", "runs"), ("b", "runs"), ("a", "table1-mnist")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / f"{name}.json").write_text(json.dumps({**TOP, "kind": "eps"}))
+    report = make_report(collect([*tmp_path.glob("*/*.json")]))
+    ids = [block.id for section in report.sections for block in section.blocks]
+    assert sorted(ids) == ["runs", "runs-2", "table1-mnist"]
+    assert len({section.id for section in report.sections}) == 3
+
+
+def test_accuracy_is_of_all_images_but_for_stages(report_on):
+    assert cells(report_on(TOP))["ACC"].evidence.images is None
+    assert cells(report_on(TOP))["CR"].evidence.images == 1000
+    assert cells(report_on({**TOP, "kind": "stages"}))["ACC"].evidence.images == 1000

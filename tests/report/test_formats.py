@@ -2,11 +2,12 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
 from maar.report.colours import PALETTE, slots
-from maar.report.formats import figure_csv, latex, markdown, table_csv
+from maar.report.formats import figure_csv, latex, markdown, table_csv, tex
 from maar.report.model import Cell, Column, Series, Table
 from maar.report.static import draw
 
@@ -72,6 +73,19 @@ def test_names_that_mean_something_to_matplotlib(example):
     drawn = draw(type(figure)(figure.id, "$", "lines", figure.x, figure.y, series))
     assert b"frac" in drawn["svg"]
     assert b"_hidden" in drawn["svg"]
+
+
+def test_a_long_name_leaves_room_for_the_figure(example):
+    figure = next(figure for figure in example.figures() if figure.kind == "stacked")
+    long = "x" * 70 + "y" * 70
+    series = tuple(replace(one, x=(long,), y=one.y[:1]) for one in figure.series)
+    drawn = draw(replace(figure, series=series))["svg"].decode()
+    assert long not in drawn
+    assert "xxxx … yyyy" in drawn
+
+
+def test_no_name_is_an_option_of_the_line_before():
+    assert tex("[a] *b*") == "{[}a{]} {*}b{*}"
 
 
 def test_colours_are_of_groups_and_the_usual_ones_for_usual_methods():

@@ -1,7 +1,9 @@
 """The folder of a report: whole, linked, brought up to date, and nobody else's."""
 
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +81,14 @@ def test_without_the_extra(tmp_path, make_run, monkeypatch):
     monkeypatch.setattr(write, "NEEDED", ("jinja2", "nothing_of_this_name"))
     with pytest.raises(RunError, match=r"needs nothing_of_this_name: pip install 'maar\[report\]'"):
         write_report([run], tmp_path / "out")
+
+
+def test_without_scripts_there_are_pictures(tmp_path, example):
+    save(example, tmp_path / "report")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert page.count('src="data:image/svg+xml;base64,') == len(example.figures())
+
+
+def test_a_folder_need_not_be_named_in_utf8(tmp_path, make_run):
+    make_run(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")))
+    assert "caf?" in write_report([tmp_path], tmp_path / "report").read_text()

@@ -19,6 +19,7 @@ from maar.errors import RunError, UsageError
 from maar.methods.colt import COLT
 from maar.methods.maar import MAAR
 from maar.train.display import Display
+from maar.train.run import load_network
 from maar.train.status import read_metrics, status
 from maar.train.trainer import train
 
@@ -362,6 +363,31 @@ def test_a_finished_run_is_left_alone(tiny, tmp_path):
     before = (tmp_path / "run" / "env.json").read_bytes()
     assert train(tiny, tmp_path / "run", resume=True) == result
     assert (tmp_path / "run" / "env.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("harm", ["lost", "cut", "one bit"])
+def test_the_weights_of_a_finished_run_are_made_again(tiny, tmp_path, harm):
+    result = train(tiny, tmp_path / "run")
+    path = tmp_path / "run" / "model.safetensors"
+    whole = path.read_bytes()
+    if harm == "lost":
+        path.unlink()
+        assert status(tmp_path / "run").state == "damaged"
+    else:
+        path.write_bytes(whole[:-5] if harm == "cut" else whole[:-5] + b"!" + whole[-4:])
+    with pytest.raises(RunError, match=r"maar train .*run --resume"):
+        load_network(tmp_path / "run")
+    again = train(tiny, tmp_path / "run", resume=True)
+    assert path.read_bytes() == whole
+    assert {**again, "finished": ""} == {**result, "finished": ""}
+    assert status(tmp_path / "run").state == "finished"
+
+
+@pytest.mark.parametrize("name", ["../model", "stage-1", "checkpoints/stage-1-last", ""])
+def test_weights_are_named_and_no_paths(tiny, tmp_path, name):
+    train(tiny, tmp_path / "run")
+    with pytest.raises(UsageError, match="accepted: model, stage-K-last or stage-K-best"):
+        load_network(tmp_path / "run", name)
 
 
 def test_two_processes_cannot_train_into_one_run(tiny, tmp_path):

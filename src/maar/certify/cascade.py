@@ -15,6 +15,7 @@ from maar.certify.alarm import TimeUp, alarm
 from maar.certify.block import Block, Quick
 from maar.certify.query import Query
 from maar.certify.replay import NoCounterexample, replay, rival
+from maar.certify.solvers import SOLVERS
 from maar.certify.verdict import Status, Verdict, proves
 from maar.certify.verifier import Verifier
 from maar.errors import UsageError
@@ -79,6 +80,7 @@ class Cascade:
         if not any(isinstance(verifier, Program) for verifier in self.verifiers):
             names = ", ".join(self.names)
             raise UsageError(f"solver {name!r}: none of the verifiers has a solver ({names})")
+        SOLVERS[name].require()
         chosen = (
             replace(verifier, solver=name) if isinstance(verifier, Program) else verifier
             for verifier in self.verifiers

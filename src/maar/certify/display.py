@@ -221,7 +221,8 @@ def counts(tally: Tally) -> str:
 def shares(tally: Tally) -> str:
     """Accuracy, and the certified share with its upper bound."""
     low, high = 100 * tally.certified, 100 * tally.certified_upper
-    text = f"certified {low:.2f} %" + (f" (upper bound {high:.2f} %)" if high > low else "")
+    is_open = tally.counts["verified"] + tally.broken < tally.images
+    text = f"certified {low:.2f} %" + (f" (upper bound {high:.2f} %)" if is_open else "")
     if tally.accuracy is not None:
         return f"accuracy {100 * tally.accuracy:.2f} %, {text}"
     if 0 < tally.done < tally.images:

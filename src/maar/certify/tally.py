@@ -49,10 +49,11 @@ class Tally:
     @property
     def certified_upper(self) -> float:
         """1 - the share that is disproved: an upper bound of the robust share."""
-        return 1 - self._broken / self.images
+        return 1 - self.broken / self.images
 
     @property
-    def _broken(self) -> int:
+    def broken(self) -> int:
+        """Images that are answered wrong, or can be made to be."""
         return self.counts["misclassified"] + self.counts["falsified"]
 
     @property
@@ -72,7 +73,7 @@ class Tally:
         if self.done < self.images or self.images >= self.of:
             return None
         low, _ = wilson(self.counts["verified"], self.images)
-        _, high = wilson(self.images - self._broken, self.images)
+        _, high = wilson(self.images - self.broken, self.images)
         return low, high
 
     def summary(self) -> dict[str, Any]:

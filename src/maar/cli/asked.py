@@ -78,7 +78,9 @@ class Asked:
 def read(args: Asked, eps: str | None) -> Subject:
     """The network, and the data and eps to ask about."""
     if args.network is None:
-        raise UsageError("RUN|FILE.onnx is needed: the folder of a run, or an ONNX file")
+        raise UsageError(
+            f"{NETWORK} is needed: the folder of a run, an ONNX file or one of the zoo"
+        )
     if args.workers is not None and args.workers < 1:
         raise UsageError(f"--workers {args.workers} (accepted: 1 or more)")
     numbers(args.indices)

@@ -40,8 +40,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
 # What a path or a disk can have against being written: no fault of the program.
 OF_THE_DISK = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
-    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EIO, errno.EBUSY, errno.ESTALE),
 )
+# What these do is in files: a reader of their output who leaves has not seen the end of it.
+WORK = ("train", "certify", "audit", "radius", "evaluate", "verify", "reproduce")
 
 
 def _help() -> str:
@@ -73,8 +76,9 @@ def _dispatch(args: list[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failure, 2 usage, 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        code = _dispatch(words)
         sys.stdout.flush()  # here, where a reader that has left or a full disk is still handled
         return code
     except MaarError as error:
@@ -84,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # `maar runs | head`: the reader left; point stdout elsewhere so that exit does not complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if words[:1] and words[0] in WORK:
+            return _fail("stopped, as nobody reads the output; what was finished is kept", 1)
         return 0
     except OSError as error:
         if error.errno in OF_THE_DISK:

@@ -19,6 +19,11 @@ from maar.help import folded
 
 T = TypeVar("T")
 
+# What tyro says of a flag whose value may be left away.
+NOT_A_NUMBER = re.compile(
+    r"error parsing (--\S+): no type matching \{None\}\|(INT|FLOAT)\b.*? from \['(.*?)'\]", re.I
+)
+
 # A flag without a value: it is there or not, and --no-FLAG would say nothing more.
 Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
 
@@ -43,6 +48,10 @@ def one_line(box: str, prog: str) -> str:
     if "│" not in plain:
         del paragraphs[0]  # where the terminal has no such signs, the title stands above a rule
     what = " ".join(paragraphs[0].split())
+    if wrong := NOT_A_NUMBER.match(what):
+        flag, kind, value = wrong.groups()
+        number = "a whole number" if kind == "INT" else "a number"
+        return f"{flag} {value} is not {number} (see {prog} --help)"
     accepted = ""
     for paragraph in paragraphs[1:]:
         head, _, rest = paragraph.partition("\n")

@@ -13,7 +13,7 @@ import tyro
 from maar.cli.asked import Asked, load_data, options, read, team
 from maar.cli.parse import parse
 from maar.eps import Eps
-from maar.errors import RunError
+from maar.errors import RunError, UsageError
 
 FOLDER = "(default: RUN/radius-KEY, or certs/FILE/radius-KEY)"
 FEW = 20
@@ -41,11 +41,21 @@ class Radius(Asked):
     """Folder for the results."""
 
 
+def _radius(flag: str, text: str) -> Eps:
+    try:
+        return Eps(text)
+    except UsageError as error:
+        raise UsageError(f"--{flag}: {str(error).removeprefix('eps = ')}") from None
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code; 1 if some image ended in an error."""
     args = parse(Radius, "maar radius", argv)
-    tolerance = Eps(args.tolerance)
-    subject = read(args, str(Eps(args.largest)))
+    tolerance = _radius("tolerance", args.tolerance)
+    largest = _radius("largest", args.largest)
+    if not largest > 0:
+        raise UsageError(f"--largest {largest} (accepted: a radius above 0)")
+    subject = read(args, str(largest))
 
     from rich.console import Console
 

@@ -92,6 +92,8 @@ def main(argv: Sequence[str]) -> int:
         return _list(chosen)
     if not chosen:
         raise UsageError(f"NAME is missing (accepted: {', '.join(experiments())}, FILE.toml)")
+    for flag, folder in (("out", _out(args)), ("runs", args.runs)):
+        _require_folder(flag, folder)
     with leave_at_once():
         from maar.experiments.measured import keep_all, require_data, require_same
         from maar.experiments.plan import make_plan, ordered
@@ -162,6 +164,13 @@ def _choice(args: Reproduce) -> Choice:
 
 def _out(args: Reproduce) -> Path:
     return args.out or Path("results") / args.profile
+
+
+def _require_folder(flag: str, path: Path) -> None:
+    """Told now, not when hours of work are to be written down."""
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"--{flag} {path} (accepted: a folder that can be made and written to)")
 
 
 def _words(text: str | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import tyro
 
 from maar.eps import Eps
 from maar.errors import UsageError
-from maar.zoo import PREFIX, entry, is_zoo
+from maar.zoo import PREFIX, entries, entry, is_zoo
 
 if TYPE_CHECKING:
     from torch import nn
@@ -152,8 +152,10 @@ def _zoo(network: str) -> Named:
 def _run(network: str, weights: str) -> Named:
     path = Path(network)
     if not path.is_dir():
+        hint = f"; did you mean {PREFIX}{network}?" if network in entries() else ""
         raise UsageError(
-            f"{network!r} is neither the folder of a run nor a FILE.onnx that is there"
+            f"{network!r} is neither the folder of a run, nor a FILE.onnx that is there, nor "
+            f"zoo:NAME{hint}"
         )
     from maar.train.run import load_network
 

@@ -74,7 +74,10 @@ def parse_command(
         )
     table, origin = read(where) if where else ({}, Origin())
     table = _with_methods(table, Config, words)
-    flags = list(flags_of(build(table, origin)))
+    # A method that the command line names may not go with another that it names.
+    named = {("method", "base"): "base"} if "--base" in words else {}
+    flags = list(flags_of(build(table, dataclasses.replace(origin, flags=named))))
+    argv = [_plain(word, flags) for word in argv]
     given, own = _tyro(argv, flags, extras, prog, description, helping)
     for flag in flags:
         if flag.name in given:
@@ -83,6 +86,17 @@ def parse_command(
     config = build(table, dataclasses.replace(origin, flags=paths))
     own["config"] = where
     return _named(config, where, changed=config_hash(config) != _hash_of(where)), own
+
+
+def _plain(word: str, flags: Sequence[Flag]) -> str:
+    """`--base.natural` as `--natural`: a knob of the inner method, named with it or not."""
+    if not word.startswith("--") or "." not in word:
+        return word
+    name, equals, value = word[2:].partition("=")
+    if any(flag.name == name for flag in flags):
+        return word
+    same = [flag for flag in flags if ".".join(flag.path[1:]).replace("_", "-") == name]
+    return f"--{same[0].name}{equals}{value}" if same else word
 
 
 def flags_of(
@@ -144,7 +158,7 @@ def _with_methods(table: dict[str, Any], cls: type, words: dict[str, str]) -> di
         inner, chosen = table.get(name), words.get(f"--{name.replace('_', '-')}")
         if chosen is not None and not (isinstance(inner, dict) and inner.get("name") == chosen):
             inner = {"name": chosen, **_around(inner, chosen, words)}
-        if isinstance(inner, dict) and "name" in inner:
+        if isinstance(inner, dict) and isinstance(inner.get("name"), str):
             try:
                 kind = METHODS[inner["name"]]
             except UsageError as error:

@@ -146,7 +146,9 @@ def _group(cls: type, value: Any, path: KeyPath, origin: Origin, default: Any) -
         return _settings(cls, value, path, origin, default)
     name = value.get("name", default.name if default is not None else None)
     here = (*path, "name")
-    if not isinstance(name, str):
+    if name is not None and not isinstance(name, str):
+        raise origin.error(here, name, f"is not text (accepted: {', '.join(METHODS)})")
+    if name is None:
         raise origin.prefixed(path, f"{'.'.join(here)} is missing (accepted: {', '.join(METHODS)})")
     try:
         chosen = METHODS[name]

@@ -59,6 +59,7 @@ class Board(Display):
         self.known: dict[Run, str] = {}
 
     def begin(self, progress: Progress) -> None:
+        self.progress = progress
         self.live.start()
         self._draw(progress)
 
@@ -71,6 +72,8 @@ class Board(Display):
             self._draw(progress)
 
     def close(self) -> None:
+        if self.live.is_started:
+            self._draw(self.progress)
         self.live.stop()
 
     def _draw(self, progress: Progress) -> None:

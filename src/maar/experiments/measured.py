@@ -76,7 +76,7 @@ def keep_all(tasks: Iterable[Task]) -> None:
     """
     for task in tasks:
         if result := in_folder(task).result:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, RunError):
                 keep(task, result)
 
 

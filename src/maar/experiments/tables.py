@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from maar.errors import UsageError, nearest, unknown
+from maar.methods import METHODS
 from maar.settings import Positive, convert, hints
 
 if sys.version_info >= (3, 11):
@@ -70,10 +71,6 @@ class Row:
     """The system of published.toml; default: the method's. "none": nothing is published."""
     seeds: tuple[int, ...] = (0,)
 
-    def __post_init__(self) -> None:
-        if not self.seeds:
-            raise UsageError(f"seeds of row {self.label!r} = [] (accepted: one or more)")
-
     @property
     def system(self) -> str:
         """In published.toml; empty if it is not there."""
@@ -124,6 +121,11 @@ def experiment(name: str) -> Experiment:
     for setting in found.settings:
         if setting not in settings():
             raise UsageError(f"{path}: {unknown('setting', setting, settings())}")
+    for row in found.rows:
+        if row.method not in METHODS:
+            raise UsageError(f"{path}: row {row.label!r}: {unknown('method', row.method, METHODS)}")
+        if not row.seeds:
+            raise UsageError(f"{path}: row {row.label!r}: seeds = [] (accepted: one or more)")
     _require_published(found, path)
     return found
 

@@ -14,7 +14,7 @@ train it, the method begins when eps is grown: until then the loss is L_IBP (`an
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -26,14 +26,18 @@ from maar.attacks.rows import Best, Rows
 from maar.bounds.bound import Box, Corners, margins
 from maar.bounds.graph import Graph, trace
 from maar.bounds.interval import Interval
+from maar.eps import Eps
 from maar.errors import UsageError
-from maar.methods.base import Batch
+from maar.methods.base import Batch, Stage
 from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import Bounded, BoundedOutputs, mean_width, worst_logits
 from maar.networks import relu_indices
 from maar.regions import Ball, Errors, LatentBox
 from maar.regions import Box as RegionBox
 from maar.settings import AboveZero, Count, Range
+
+if TYPE_CHECKING:
+    from maar.config import TrainConfig
 
 FLAT = 1e-5
 
@@ -72,7 +76,7 @@ class TAPS(Bounded):
         return Ball(batch.x, batch.eps)
 
     def bound(self, batch: Batch, passes: Statistics, out: BoundedOutputs) -> None:
-        box, at = self.box(batch, passes), self._split(batch)
+        box, at = self.box(batch, passes), self._split(batch.net)
         C = margins(batch.y, out.nat.shape[1], batch.x.dtype)
         with passes.fixed():
             first, second = (_graph(batch, at, part) for part in ("first", "second"))
@@ -105,8 +109,13 @@ class TAPS(Bounded):
         # (its value is twice the product: only its gradient is wanted)
         return (weighted - weighted.detach() + (taps * ibp).detach()).mean()
 
-    def _split(self, batch: Batch) -> int:
-        relus = relu_indices(batch.net)
+    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
+        if self.suffix:
+            self._split(net)  # refuses what makes no sense before anything is begun
+        return super().stages(net, eps, train)
+
+    def _split(self, net: nn.Sequential) -> int:
+        relus = relu_indices(net)
         if self.suffix >= len(relus):
             raise UsageError(
                 f"suffix = {self.suffix} leaves no ReLU for the intervals (accepted: less than the "

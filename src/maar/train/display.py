@@ -25,7 +25,12 @@ from maar.train.plan import Epoch, Plan
 # Shown as parts of a hundred: shares of images.
 SHARES = ("accuracy", "error", "robustness")
 # Names in the heads of narrow columns.
-BRIEF = {"accuracy": "acc", "robust_accuracy": "robust", "verified_error": "VE"}
+BRIEF = {
+    "accuracy": "acc",
+    "robust_accuracy": "robust",
+    "certified_accuracy": "certified",
+    "verified_error": "VE",
+}
 # Notes of this name and a ReLU's number hold its unstable neurons per image.
 UNSTABLE_NOTE, UNSTABLE = "unstable_relu_", "unstable"
 
@@ -317,7 +322,9 @@ class Pace:
 def headline(config: Config, net: nn.Module, images: int) -> tuple[str, str]:
     """What is trained on what, and the details of it."""
     weights = sum(parameter.numel() for parameter in net.parameters())
-    return f"{config.method.name} on {config.data}, eps {config.eps}", (
+    base = getattr(config.method, "base", None)
+    method = config.method.name if base is None else f"{config.method.name}({base.name})"
+    return f"{method} on {config.data}, eps {config.eps}", (
         f"{config.network}, {weights:,} weights, {images:,} images, seed {config.seed}, "
         f"{config.threads} thread{'s' * (config.threads != 1)}, hash {config_hash(config)[:8]}"
     )
@@ -365,7 +372,9 @@ def words(name: str) -> str:
 
 def number(name: str, value: float) -> str:
     """A share as per cent, anything else with four digits."""
-    return f"{100 * value:.1f} %" if name.endswith(SHARES) else f"{value:.4f}"
+    if name.endswith(SHARES):
+        return f"{100 * value:.1f} %"
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
 
 
 def clock(seconds: float) -> str:

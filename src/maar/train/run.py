@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from torch import nn
 
 import maar
 from maar.errors import RunError, UsageError
-from maar.files import locked, write_bytes, write_text
+from maar.files import locked, sha256_file, write_bytes, write_text
 from maar.train import checkpoint
 from maar.train.checkpoint import Parts, Position
 from maar.train.revision import KEY, earlier_revision
@@ -254,6 +255,10 @@ def load_network(path: str | Path, weights: str = "model") -> tuple[nn.Sequentia
     path = Path(path)
     if not is_run(path):
         raise UsageError(f"{path} is not a run: it has no config.toml")
+    if not re.fullmatch(r"model|stage-\d+-(last|best)", weights):
+        raise UsageError(
+            f"unknown weights {weights!r} (accepted: model, stage-K-last or stage-K-best)"
+        )
     config = load(path)
     file = _weights_path(path, weights)
     if not file.is_file():
@@ -264,7 +269,23 @@ def load_network(path: str | Path, weights: str = "model") -> tuple[nn.Sequentia
             )
         there = sorted(p.stem for p in (path / "checkpoints").glob("stage-*.safetensors"))
         raise UsageError(f"{path} has no weights {weights!r} (accepted: {', '.join(there)}, model)")
+    if weights == "model" and not has_model(path):
+        raise RunError(
+            f"{file} is not the file that result.json names, it was changed or damaged: "
+            f"`maar train {shlex.quote(str(path))} --resume` makes it again"
+        )
     return read_weights(file, path)[0], config
+
+
+def has_model(path: Path) -> bool:
+    """Whether the weights at the end of a run are there, and those that its result was got with."""
+    file = _weights_path(path, "model")
+    if not file.is_file():
+        return False
+    stated = None
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        stated = json.loads((path / "result.json").read_text()).get("model_sha256")
+    return stated is None or stated == sha256_file(file)
 
 
 def read_weights(file: Path, run: Path | None = None) -> tuple[nn.Sequential, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +63,9 @@ def status(path: Path) -> Status:
         return Status(path, "damaged", str(error))
     if in_use(path):
         state = "running"
+    elif result and not (path / "model.safetensors").is_file():
+        problem = f"model.safetensors is missing: `maar train {shlex.quote(str(path))} --resume`"
+        return Status(path, "damaged", f"{problem} makes it again")
     else:
         state = "finished" if result else "interrupted"
     first = text.partition("\n")[0]

@@ -36,7 +36,7 @@ from maar.train.parallel import Workers, connect
 from maar.train.plan import Epoch, Plan
 from maar.train.precision import autocast, check_precision
 from maar.train.progress import Progress
-from maar.train.run import Run, open_run_together
+from maar.train.run import Run, has_model, open_run_together
 from maar.train.seeds import derive, generator
 from maar.train.status import status
 
@@ -55,7 +55,7 @@ def train(
             connect(config) as workers,
             open_run_together(Path(path), config, resume=resume, workers=workers) as run,
         ):
-            result = workers.first_does(lambda: status(run.path).result if run.resumed else {})
+            result = workers.first_does(lambda: _known(run))
             if result:
                 return result
             shown = display if workers.is_first else Display()
@@ -63,6 +63,16 @@ def train(
     finally:
         display.close()
         torch.set_num_threads(threads_before)
+
+
+def _known(run: Run) -> dict[str, Any]:
+    """The result of a run that is finished; one whose weights are lost or damaged is not."""
+    if not run.resumed:
+        return {}
+    if has_model(run.path) and (result := status(run.path).result):
+        return result
+    (run.path / "result.json").unlink(missing_ok=True)
+    return {}
 
 
 class Trainer:
@@ -245,7 +255,8 @@ class Trainer:
             raise workers.known_to_all(
                 RunError(
                     f"the loss is not finite in stage {epoch.stage + 1}, epoch "
-                    f"{epoch.in_stage + 1}, step {step} ({listed}): try a lower --lr or a --clip"
+                    f"{epoch.in_stage + 1}, step {step} ({listed}): try a lower --lr or a --clip, "
+                    "with another --name"
                 )
             )
         self.progress.terms.add(terms)

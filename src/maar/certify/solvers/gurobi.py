@@ -12,13 +12,14 @@ import numpy as np
 
 from maar.certify.solvers.model import Model
 from maar.certify.solvers.solver import TOLERANCE, Raw, Solver, Status
-from maar.errors import RunError, UsageError
+from maar.errors import RunError
 
 
 class Gurobi(Solver):
     """The whole model is handed over as arrays."""
 
     name: ClassVar[str] = "gurobi"
+    module: ClassVar[str] = "gurobipy"
 
     def linear(self, model: Model, seconds: float) -> Raw:
         program, x, sides = _program(model, seconds)
@@ -48,11 +49,10 @@ class Gurobi(Solver):
 
 def _program(model: Model, seconds: float) -> tuple[Any, Any, list[tuple[np.ndarray, Any]]]:
     """The program, its columns, and the rows of each side with the constraints they became."""
-    try:
-        import gurobipy as gp
-        from scipy.sparse import csr_matrix
-    except ImportError:
-        raise UsageError("solver 'gurobi' needs gurobipy: pip install 'maar[gurobi]'") from None
+    Gurobi.require()
+    import gurobipy as gp
+    from scipy.sparse import csr_matrix
+
     try:
         environment = gp.Env(params={"OutputFlag": 0})
     except gp.GurobiError as error:

@@ -11,6 +11,7 @@ import enum
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from maar.certify.solvers.dual import safe_bound
 from maar.certify.solvers.model import Model
 from maar.certify.solvers.scaling import scaled
+from maar.errors import UsageError
 
 # What solvers are asked for, in rows and in reduced costs. Their own defaults are 1e-6 to 1e-7.
 TOLERANCE = 1e-9
@@ -65,6 +67,17 @@ class Solver(ABC):
     """One solver, one thread. A solver without state: models may be solved in any order."""
 
     name: ClassVar[str]
+
+    module: ClassVar[str] = ""
+    """The package that it needs, where that is not installed with maar: the extra of its name."""
+
+    @classmethod
+    def require(cls) -> None:
+        """Raise if its package is not there."""
+        if cls.module and find_spec(cls.module) is None:
+            raise UsageError(
+                f"solver {cls.name!r} needs {cls.module}: pip install 'maar[{cls.name}]'"
+            )
 
     def solve(
         self,
