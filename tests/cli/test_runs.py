@@ -73,6 +73,13 @@ def test_a_terminal_gets_the_columns_that_it_has_room_for(
         assert len(head) == 13
 
 
+def test_a_part_of_the_images_is_said_to_be_one(runs, capsys):
+    summary = {"certified": 0.625, "images": 8, "of": 100}
+    (runs / "done" / "certify" / "summary.json").write_text(json.dumps(summary))
+    assert main(["runs"]) == 0
+    assert " 62.5 (8) " in capsys.readouterr().out
+
+
 def test_elsewhere_a_run_is_one_line_however_long(runs, capsys):
     (runs / "done").rename(runs / ("x" * 190))
     assert main(["runs"]) == 0

@@ -83,6 +83,13 @@ def test_a_summary_that_the_verdicts_belie_is_not_believed(tmp_path, make_store)
     assert "counted again" in found.problems[0]
 
 
+def test_a_verdict_that_nobody_knows_is_told(tmp_path, make_store):
+    path = make_store(tmp_path / "s", {"verified": 3})
+    text = (path / "verdicts.jsonl").read_text()
+    (path / "verdicts.jsonl").write_text(text.replace("verified", "approved", 1))
+    assert "1 lines have no verdict that is known" in collect([path]).problems[0]
+
+
 def test_a_short_look_does_not_hide_the_other_verdicts(tmp_path, make_store):
     path = make_store(tmp_path / "s", {"misclassified": 1, "verified": 3})
     everything = json.loads((path / "summary.json").read_text())

@@ -113,7 +113,7 @@ def _cells(run: Status) -> dict[str, str]:
         "epoch": _of(run.last, "epoch", "epochs"),
         "acc": _percent(test.get("accuracy")),
         "VE": _percent(_table(run.last, "train").get("verified_error")),
-        "CR": _percent(run.certified.get("certified")),
+        "CR": _certified(run.certified),
         "time": _clock(run.seconds),
         "hash": run.hash[:8],
     }
@@ -127,6 +127,12 @@ def _table(table: dict[str, Any], key: str) -> dict[str, Any]:
 def _of(last: dict[str, Any], key: str, whole: str) -> str:
     """`2/3`: how far the last epoch is."""
     return f"{last[key]}/{last.get(whole, '?')}" if key in last else ""
+
+
+def _certified(summary: dict[str, Any]) -> str:
+    """In parentheses: of how many images, where that is a part of them."""
+    share, images = _percent(summary.get("certified")), summary.get("images")
+    return f"{share} ({images})" if share and images and images != summary.get("of") else share
 
 
 def _percent(share: object) -> str:

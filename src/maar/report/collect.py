@@ -23,6 +23,7 @@ from maar.errors import MaarError, UsageError
 from maar.files import is_locked
 from maar.report.read import Object, Reader, count, number, table, word, words
 
+VERDICTS = ("misclassified", "falsified", "verified", "unknown", "error")
 MODEL = "model"
 """The weights at the end of a run."""
 MOST = 10_000_000
@@ -281,6 +282,11 @@ def _store(path: Path, run: str, reader: Reader) -> Store | None:
     is_radius = "largest" in subject
     lines = reader.lines(path / ("radii.jsonl" if is_radius else "verdicts.jsonl"))
     by_index = {line["index"]: line for line in lines if isinstance(line.get("index"), int)}
+    if not is_radius:
+        strange = sum(word(line, "verdict") not in VERDICTS for line in by_index.values())
+        if strange:
+            text = f"{strange} lines have no verdict that is known, and are left out"
+            reader.problems.append(f"{path / 'verdicts.jsonl'}: {text}")
     summary = reader.json(path / "summary.json")
     split = word(manifest, "split") or word(subject, "split").partition(" ")[0]
     if not is_radius:
@@ -324,8 +330,7 @@ def _checked(
     counted = _count(among)
     if asked is None and counted["images"] != count(summary, "images"):
         return {**summary, **about}  # of a part of the store, and of which it does not say
-    names = ("misclassified", "falsified", "verified", "unknown", "error")
-    if any(counted[name] != count(summary, name) for name in names):
+    if any(counted[name] != count(summary, name) for name in VERDICTS):
         reader.problems.append(
             f"{path / 'summary.json'} does not say what the verdicts beside it say: "
             "they were counted again"
@@ -336,7 +341,7 @@ def _checked(
 
 def _count(lines: Iterable[Object]) -> Object:
     """The counts of a summary, from the verdicts."""
-    counts = dict.fromkeys(("misclassified", "falsified", "verified", "unknown", "error"), 0)
+    counts = dict.fromkeys(VERDICTS, 0)
     verifiers: dict[str, Object] = {}
     lines = [line for line in lines if word(line, "verdict") in counts]
     for line in lines:

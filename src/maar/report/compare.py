@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from maar.errors import RunError, UsageError
-from maar.report.collect import MODEL, Run, Store, collect
+from maar.report.collect import MODEL, VERDICTS, Run, Store, collect
 from maar.report.mcnemar import difference, p_values
 from maar.report.read import Reader, table, word
 from maar.report.runs import value_text
 from maar.report.systems import eps_text, flat
 
 BROKEN = ("misclassified", "falsified")
-VERDICTS = (*BROKEN, "verified", "unknown", "error")
 # Neither the name nor the machine makes a run another experiment.
 NOT_COMPARED = (
     *("name", "threads", "device", "devices"),
