@@ -72,7 +72,7 @@ def test_a_damaged_line_is_not_skipped_over(path):
         ({"eps": 0.2}, "eps: 0.1 there, 0.2 here"),
         ({"weights": "c" * 64}, "weights: aaaaaaaa there, cccccccc here"),
         ({"data": "c" * 64}, "data: bbbbbbbb there, cccccccc here"),
-        ({"verifiers": ["Pgd()"]}, "verifiers: Crown, Pgd there, Pgd here"),
+        ({"verifiers": ["Pgd()"]}, "verifiers: Crown.x=1. only there"),
         ({"verifiers": ["Crown(x=2)", "Pgd()"]}, "verifiers: "),
     ],
 )

@@ -230,16 +230,26 @@ def difference(there: dict[str, Any], subject: Subject) -> str:
     """In what a manifest's subject is another, for people."""
     old = there["subject"]
     parts = [
-        f"{name}: {_short(old.get(name))} there, {_short(subject.get(name))} here"
+        f"{name}: {_two(old.get(name), subject.get(name))}"
         for name in dict.fromkeys([*old, *subject])
         if old.get(name) != subject.get(name)
     ]
     return "; ".join(parts) or f"format {there['format']} there, {FORMAT} here"
 
 
+def _two(old: object, new: object) -> str:
+    if not isinstance(old, list) or not isinstance(new, list):
+        return f"{_short(old)} there, {_short(new)} here"
+    # Of verifiers only those that are not the same: the others would hide them.
+    only = ([str(item) for item in a if item not in b] for a, b in ((old, new), (new, old)))
+    parts = [
+        f"{', '.join(items)} only {where}"
+        for items, where in zip(only, ("there", "here"), strict=True)
+        if items
+    ]
+    return ", ".join(parts) or "in another order"
+
+
 def _short(value: object) -> str:
-    if isinstance(value, str) and len(value) == 64:
-        return value[:8]  # a hash
-    if isinstance(value, list):
-        return ", ".join(str(item).partition("(")[0] for item in value)
-    return str(value)
+    text = str(value)
+    return text[:8] if len(text) == 64 else text  # (a hash)
