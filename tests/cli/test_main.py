@@ -128,6 +128,7 @@ def test_work_that_nobody_reads_the_output_of_has_not_ended_well(monkeypatch, ca
     assert main(["train", "demo"]) == 1
     assert "what was finished is kept" in capsys.readouterr().err
     assert main(["runs"]) == 0
+    assert main(["train", "--help"]) == 0
     assert main([]) == 0
 
 

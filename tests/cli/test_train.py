@@ -12,6 +12,7 @@ import pytest
 from maar.cli.main import main
 from maar.config import Config, load, to_toml
 from maar.config.flags import parse_command
+from maar.errors import UsageError
 from maar.methods.pgd import PGDTraining
 
 
@@ -196,3 +197,6 @@ def test_a_knob_of_the_base_may_be_named_in_full():
         given = [*words, knob, "3", "--base.lam=0.3", "--lam", "5"]
         method = parse_command(given, prog="maar train", description="")[0].method
         assert (method.lam, method.base.lam, method.base.attack.steps) == (5.0, 0.3, 3)
+    for odd in ("--base.name", "--=3", "--.=3"):
+        with pytest.raises(UsageError, match="unknown flag"):
+            parse_command([*words, odd, "ibp"], prog="maar train", description="")

@@ -9,7 +9,7 @@ from maar.certify.store import FORMAT, key_of
 from maar.config import config_hash, to_toml
 from maar.data import DATASETS, info
 from maar.errors import MaarError
-from maar.experiments.measured import settings_of
+from maar.experiments.kept import settings_of
 from maar.experiments.plan import Choice, make_plan, network_of
 from maar.experiments.tables import experiment, profiles
 from maar.files import sha256_file

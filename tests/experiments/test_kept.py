@@ -319,6 +319,33 @@ def test_verdicts_that_are_not_trusted_any_more_are_no_answer(done, monkeypatch)
     assert not recall(certify)
 
 
+def test_what_is_not_trusted_does_not_stand_in_the_way(done, files, monkeypatch):
+    """The first training has more verdicts, but none that counts."""
+    train, certify, _ = done
+    monkeypatch.setattr(kept, "STORE_FORMAT", kept.STORE_FORMAT + 1)
+    files.train(train.run, accuracy=0.8)
+    few = dataclasses.replace(certify, images=5)
+    keep(train, in_folder(train).result)
+    keep(few, {"images": 5, "of": 50, "certified": 1.0})
+    shutil.rmtree(train.run.folder)
+    assert recall(few)["certified"] == 1.0
+    assert recall(train)["accuracy"] == 0.8
+
+
+def test_verifiers_with_other_defaults_are_another_question(done, monkeypatch):
+    _, certify, _ = done
+    assert recall(certify)["settings"] == kept.settings_of(certify.profile.preset)
+    monkeypatch.setattr(kept, "settings_of", lambda preset: ["Crown(steps=3)"])
+    assert not recall(certify)
+
+
+def test_a_damaged_part_of_the_file_does_not_spoil_the_others(done):
+    train, _, _ = done
+    about = json.loads(train.run.kept.read_text())
+    train.run.kept.write_text(json.dumps({**about, "trainings": [3, {}, *about["trainings"]]}))
+    assert recall(train)["accuracy"] == 0.75
+
+
 def test_experiments_that_share_a_run_may_come_in_any_order(plan_of, files, tmp_path):
     """A figure draws the epochs of a run of which a table needs the numbers only."""
     plans = [plan_of(name, "smoke", kept=tmp_path / "kept") for name in ("table1", "fig2")]

@@ -1,5 +1,6 @@
 """Tasks are done by processes: in order, side by side, and whatever fails or is stopped."""
 
+import io
 import os
 import signal
 import sys
@@ -9,8 +10,9 @@ import time
 import pytest
 from rich.console import Console
 
+from maar.experiments import display as display_module
 from maar.experiments import launch, work
-from maar.experiments.display import Lines, board
+from maar.experiments.display import Board, Lines, board
 from maar.experiments.launch import Local, Process, Ticket, run_there
 from maar.experiments.measured import State
 from maar.experiments.plan import Run, Task
@@ -186,6 +188,33 @@ def test_a_board_that_is_too_long_shows_what_is_at_work(tmp_path, capsys):
     assert first.startswith("run-9")
     assert len(others) == 2
     assert "7 runs not shown. Ctrl-C stops" in below
+
+
+def test_what_stays_on_the_screen_is_the_end(tmp_path):
+    tasks = tasks_of(tmp_path, "run")
+    shown = io.StringIO()
+    display = Board(Console(file=shown, force_terminal=True, width=160))
+    display.close()  # before anything began
+    progress = Progress(tasks, [tasks[1]], {tasks[0]: object()})
+    progress.began[tasks[0]] = time.monotonic()
+    display.begin(progress)
+    assert "0 of 2 tasks done, 1 at work" in shown.getvalue()
+    progress.running, progress.waiting = {}, []
+    for _ in range(2):
+        display.close()
+    assert shown.getvalue().rpartition("2 of 2 tasks done, 0 at work")[1]
+
+
+def test_runs_that_are_done_are_read_once(tmp_path, monkeypatch):
+    tasks = tasks_of(tmp_path, "run")
+    asked = []
+    monkeypatch.setattr(display_module, "state_of", lambda task: asked.append(task) or State())
+    known = {}
+    for _ in range(3):
+        board(Progress(tasks), room=3, known=known)  # (no numbers: trained again elsewhere)
+    assert asked == list(tasks)
+    board(Progress(tasks, [tasks[1]]), room=3, known=known)
+    assert known == {}
 
 
 def test_on_a_node_the_command_runs_in_the_folder_with_its_log(tmp_path):

@@ -161,14 +161,18 @@ def test_a_file_of_something_else_does_no_harm(report_on, content):
     report_on(content)
 
 
-def test_two_files_of_one_experiment_are_two_tables(tmp_path):
+def test_two_files_of_one_experiment_are_two_tables(tmp_path, make_run):
+    content = {**TOP, "kind": "eps", "rows": [{**ROW, "x": "0.1"}]}
     for folder, name in (("a", "runs"), ("b", "runs"), ("a", "table1-mnist")):
         (tmp_path / folder).mkdir(exist_ok=True)
-        (tmp_path / folder / f"{name}.json").write_text(json.dumps({**TOP, "kind": "eps"}))
-    report = make_report(collect([*tmp_path.glob("*/*.json")]))
+        (tmp_path / folder / f"{name}.json").write_text(json.dumps(content))
+    files = [*tmp_path.glob("*/*.json")]
+    report = make_report(collect([*files, make_run(tmp_path / "run")]))
     ids = [block.id for section in report.sections for block in section.blocks]
-    assert sorted(ids) == ["runs", "runs-2", "table1-mnist"]
-    assert len({section.id for section in report.sections}) == 3
+    assert len(set(ids)) == len(ids)
+    assert {"runs", "runs-2", "runs-2-certified", "runs-3-accuracy", "table1-mnist"} < set(ids)
+    sections = [section.id for section in report.sections]
+    assert len(set(sections)) == len(sections)
 
 
 def test_accuracy_is_of_all_images_but_for_stages(report_on):

@@ -84,6 +84,14 @@ def test_a_long_name_leaves_room_for_the_figure(example):
     assert "xxxx … yyyy" in drawn
 
 
+def test_names_are_not_shortened_to_the_same(example):
+    figure = example.figures()[0]
+    names = ["a" * 40 + middle + "b" * 40 for middle in "xy"]
+    series = tuple(replace(figure.series[0], name=name) for name in names)
+    drawn = draw(replace(figure, series=series))["svg"].decode()
+    assert all(name in drawn for name in names)
+
+
 def test_no_name_is_an_option_of_the_line_before():
     assert tex("[a] *b*") == "{[}a{]} {*}b{*}"
 

@@ -89,6 +89,9 @@ def test_without_scripts_there_are_pictures(tmp_path, example):
     assert page.count('src="data:image/svg+xml;base64,') == len(example.figures())
 
 
-def test_a_folder_need_not_be_named_in_utf8(tmp_path, make_run):
-    make_run(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")))
-    assert "caf?" in write_report([tmp_path], tmp_path / "report").read_text()
+def test_a_folder_need_not_be_named_in_utf8(tmp_path, make_run, make_store):
+    runs = tmp_path / "runs"
+    make_run(runs / "cafe")
+    odd = make_run(Path(os.fsdecode(os.fsencode(runs) + b"/caf\xe9")), seed=1)
+    make_store(odd / "certify" / "s", {"verified": 3, "falsified": 1})
+    assert "caf\ufffd" in write_report([runs], tmp_path / "report").read_text()

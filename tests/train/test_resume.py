@@ -383,6 +383,18 @@ def test_the_weights_of_a_finished_run_are_made_again(tiny, tmp_path, harm):
     assert status(tmp_path / "run").state == "finished"
 
 
+def test_weights_that_cannot_be_made_again_leave_the_result(tiny, tmp_path, monkeypatch):
+    result = train(tiny, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    monkeypatch.setattr("maar.train.trainer.load_data", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(tiny, tmp_path / "run", resume=True)
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+    monkeypatch.setattr(type(tiny.method), "revision", 7)
+    with pytest.raises(UsageError, match="its lost weights cannot be made again"):
+        train(tiny, tmp_path / "run", resume=True)
+
+
 @pytest.mark.parametrize("name", ["../model", "stage-1", "checkpoints/stage-1-last", ""])
 def test_weights_are_named_and_no_paths(tiny, tmp_path, name):
     train(tiny, tmp_path / "run")

@@ -44,6 +44,7 @@ OF_THE_DISK = (
     *(errno.EIO, errno.EBUSY, errno.ESTALE),
 )
 # What these do is in files: a reader of their output who leaves has not seen the end of it.
+LOOKS = {"-h", "--help", "--list", "--dry-run"}
 WORK = ("train", "certify", "audit", "radius", "evaluate", "verify", "reproduce")
 
 
@@ -77,6 +78,7 @@ def _dispatch(args: list[str]) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failure, 2 usage, 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
+    code = None
     try:
         code = _dispatch(words)
         sys.stdout.flush()  # here, where a reader that has left or a full disk is still handled
@@ -88,9 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # `maar runs | head`: the reader left; point stdout elsewhere so that exit does not complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if words[:1] and words[0] in WORK:
+        if code is None and words and words[0] in WORK and not set(words) & LOOKS:
             return _fail("stopped, as nobody reads the output; what was finished is kept", 1)
-        return 0
+        return code or 0
     except OSError as error:
         if error.errno in OF_THE_DISK:
             where = f" ({error.filename})" if error.filename else ""

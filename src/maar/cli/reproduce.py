@@ -92,8 +92,10 @@ def main(argv: Sequence[str]) -> int:
         return _list(chosen)
     if not chosen:
         raise UsageError(f"NAME is missing (accepted: {', '.join(experiments())}, FILE.toml)")
-    for flag, folder in (("out", _out(args)), ("runs", args.runs)):
-        _require_folder(flag, folder)
+    if not args.dry_run:
+        _require_folder("out", _out(args))
+        if not args.collect:
+            _require_folder("runs", args.runs)
     with leave_at_once():
         from maar.experiments.measured import keep_all, require_data, require_same
         from maar.experiments.plan import make_plan, ordered
@@ -168,7 +170,7 @@ def _out(args: Reproduce) -> Path:
 
 def _require_folder(flag: str, path: Path) -> None:
     """Told now, not when hours of work are to be written down."""
-    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise UsageError(f"--{flag} {path} (accepted: a folder that can be made and written to)")
 

@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
         from maar.config.flags import Extra, parse_command
         from maar.train.display import Several, make_display, number
         from maar.train.parallel import place
-        from maar.train.run import refuse_existing
+        from maar.train.run import has_model, refuse_existing
         from maar.train.status import is_run, status
         from maar.train.trainer import train
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     if rank := place(config).rank:
         return _help_out(config, path, resume, rank)
     refuse_existing(path, resume=resume)
-    finished = is_run(path) and bool(status(path).result)
+    finished = is_run(path) and bool(status(path).result) and has_model(path)
     quoted = shlex.quote(str(path))
     display = make_display()
     if own["tensorboard"]:

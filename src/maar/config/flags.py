@@ -90,12 +90,13 @@ def parse_command(
 
 def _plain(word: str, flags: Sequence[Flag]) -> str:
     """`--base.natural` as `--natural`: a knob of the inner method, named with it or not."""
-    if not word.startswith("--") or "." not in word:
+    name, equals, value = word[2:].replace("_", "-").partition("=")
+    if not word.startswith("--") or "." not in name or any(flag.name == name for flag in flags):
         return word
-    name, equals, value = word[2:].partition("=")
-    if any(flag.name == name for flag in flags):
-        return word
-    same = [flag for flag in flags if ".".join(flag.path[1:]).replace("_", "-") == name]
+    value = word.partition("=")[2]
+    # (which method it is has its own flag: to exchange it changes all of its knobs)
+    knobs = [flag for flag in flags if flag.path[-1] != "name"]
+    same = [flag for flag in knobs if ".".join(flag.path[1:]).replace("_", "-") == name]
     return f"--{same[0].name}{equals}{value}" if same else word
 
 

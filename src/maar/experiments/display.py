@@ -72,9 +72,11 @@ class Board(Display):
             self._draw(progress)
 
     def close(self) -> None:
-        if self.live.is_started:
-            self._draw(self.progress)
-        self.live.stop()
+        try:
+            if self.live.is_started:
+                self._draw(self.progress)
+        finally:
+            self.live.stop()
 
     def _draw(self, progress: Progress) -> None:
         began = time.monotonic()

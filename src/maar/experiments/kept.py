@@ -20,9 +20,10 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from functools import cache
 from typing import Any
 
-from maar.certify.presets import PRESETS
+from maar.certify.presets import PRESETS, cascade
 from maar.certify.store import FORMAT as STORE_FORMAT
 from maar.config import config_hash
 from maar.config.dump import to_table
@@ -108,6 +109,10 @@ def _asked(task: Task) -> Answer:
 def _is_enough(task: Task, result: Answer) -> bool:
     if task.what == "train":
         return True
+    if task.what == "certify" and result.get("settings", settings_of(task.profile.preset)) != (
+        settings_of(task.profile.preset)
+    ):
+        return False  # a verifier has other defaults by now
     return result["images"] == min(task.images or math.inf, result["of"])
 
 
@@ -153,12 +158,30 @@ def _trainings(run: Run) -> list[Answer]:
         # Built anew rather than compared by hash: a setting that came later has its default.
         if config_hash(build(about["config"])) != config_hash(run.config):
             return []
-        return [
-            each
-            for each in about["trainings"]
-            if each["model"]
-            and each["revision"] == run.config.method.revision
-            and all(e["asked"]["what"] and e["result"] and e["command"] for e in each["tasks"])
-        ]
+        return [each for part in about["trainings"] if (each := _trusted(part, run))]
     except (OSError, ValueError, KeyError, TypeError, MaarError):
         return []
+
+
+def _trusted(training: Any, run: Run) -> Answer:
+    """What may be taken from a part of the file; empty if that is nothing."""
+    try:
+        if not training["model"] or training["revision"] != run.config.method.revision:
+            return {}
+        tasks = [
+            entry
+            for entry in training["tasks"]
+            if entry["command"]
+            and isinstance(entry["result"], dict)
+            # (verdicts of a verifier that turned out to have been wrong)
+            and (entry["asked"]["what"] != "certify" or entry["asked"]["format"] == STORE_FORMAT)
+        ]
+        return {**training, "tasks": tasks}
+    except (KeyError, TypeError):
+        return {}
+
+
+@cache
+def settings_of(preset: str) -> list[str]:
+    """The verifiers of a preset as a store names them: by all of their settings."""
+    return [repr(verifier) for verifier in cascade(preset).verifiers]

@@ -11,12 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from maar.certify.presets import cascade
 from maar.certify.record import Record, is_settled
 from maar.certify.store import FORMAT, MANIFEST, VERDICTS
 from maar.certify.tally import Tally
 from maar.errors import MaarError, RunError, UsageError
-from maar.experiments.kept import keep, model_hash, recall
+from maar.experiments.kept import keep, model_hash, recall, settings_of
 from maar.experiments.plan import Run, Task
 from maar.train.revision import earlier_revision
 from maar.train.status import in_use, is_run, read_metrics, status
@@ -187,12 +186,6 @@ def _is_asked(about: dict[str, Any], task: Task) -> bool:
         and math.isclose(about["subject"]["eps"], float(eps))
         and about["subject"]["weights"] == _hash(task.run, task.weights, model_hash(task.run))
     )
-
-
-@cache
-def settings_of(preset: str) -> list[str]:
-    """As a store names them: by all of their settings."""
-    return [repr(verifier) for verifier in cascade(preset).verifiers]
 
 
 @cache

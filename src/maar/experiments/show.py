@@ -242,8 +242,10 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _escaped(text: str) -> str:
     """Nothing in a user's label makes a line, a column, a tag or a link."""
-    text = " ".join(text.split()).replace("|", "\\|").replace("](", "]\\(")
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = " ".join(text.split()).replace("\\", "\\\\")
+    text = text.replace("|", "\\|").replace("](", "]\\(")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("://", "&#58;//")
 
 
 def terminal(result: Object, width: int) -> Group:

@@ -87,11 +87,13 @@ def work(tasks: Sequence[Task], launcher: Launcher, display: Display) -> dict[Ta
             display.tick(progress)
             time.sleep(TICK)
     finally:
-        display.close()
-        for handle in progress.running.values():
-            handle.stop()
-        for handle in progress.running.values():
-            handle.end()
+        try:
+            for handle in progress.running.values():
+                handle.stop()
+            display.close()
+        finally:
+            for handle in progress.running.values():
+                handle.end()
     return progress.failed
 
 

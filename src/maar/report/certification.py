@@ -97,6 +97,7 @@ def lambda_figures(found: Collected) -> list[Figure]:
                 for key, value in config.items()
                 if key not in (*NOT_THE_SYSTEM, "method.lam")
             }
+            kept["revision"] = system.first.env.get("revision", 1)
             groups.setdefault(repr(sorted(kept.items())), []).append((lam, system))
     figures = []
     for group in groups.values():

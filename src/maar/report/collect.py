@@ -323,8 +323,8 @@ def _checked(
         return {**everything, "complete": False}
     if everything["images"] > count(summary, "images"):
         # The summary is of the last call, which may have looked at a few of the images only.
-        is_whole = everything["images"] == about["of"] and not everything["error"]
-        return {**summary, **everything, "complete": is_whole}
+        is_whole = sorted(lines) == list(range(len(lines))) and not everything["error"]
+        return {**everything, "complete": is_whole}
     asked = indices(word(summary, "indices"))
     among = [lines[i] for i in asked if i in lines] if asked is not None else list(lines.values())
     counted = _count(among)
@@ -391,6 +391,8 @@ def _name(runs: list[Run]) -> list[Run]:
         double = {name for name in names if names.count(name) > 1}
         longer = ["/".join(run.path.resolve().parts[-parts:]) for run in runs]
         names = [long if name in double else name for name, long in zip(names, longer, strict=True)]
+    # A folder need not be named in UTF-8: what is not becomes a sign for that.
+    names = [os.fsencode(name).decode(errors="replace") for name in names]
     return [_renamed(run, name) for run, name in zip(runs, names, strict=True)]
 
 

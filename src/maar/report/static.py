@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from maar.report.colours import PALETTE, slots
@@ -37,6 +38,7 @@ def draw(figure: Figure) -> dict[str, bytes]:
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
+    figure = _shortened(figure)
     with rc_context(STYLE), warnings.catch_warnings():
         # (letters that the font of the PDF has not; an SVG takes those of whoever looks at it)
         warnings.filterwarnings("ignore", "Glyph .* missing from")
@@ -70,13 +72,28 @@ def _colours(figure: Figure) -> list[str]:
 
 def _label(series: Series) -> str:
     # matplotlib leaves out of the legend what begins with an underscore.
-    name = _short(series.name)
-    return f" {name}" if name.startswith("_") else name
+    return f" {series.name}" if series.name.startswith("_") else series.name
 
 
-def _short(name: str) -> str:
+def _shortened(figure: Figure) -> Figure:
+    """With names that leave room for the figure, where they still tell things apart."""
     half = LONGEST // 2 - 1
-    return name if len(name) <= LONGEST else f"{name[:half]} … {name[-half:]}"
+
+    def short(name: Any) -> Any:
+        is_long = isinstance(name, str) and len(name) > LONGEST
+        return f"{name[:half]} … {name[-half:]}" if is_long else name
+
+    names = {series.name for series in figure.series}
+    names |= {x for series in figure.series for x in series.x if isinstance(x, str)}
+    if len({short(name) for name in names}) < len(names):
+        return figure
+    return replace(
+        figure,
+        series=tuple(
+            replace(series, name=short(series.name), x=tuple(map(short, series.x)))
+            for series in figure.series
+        ),
+    )
 
 
 def _lines(axes: Axes, figure: Figure) -> None:
@@ -91,7 +108,7 @@ def _lines(axes: Axes, figure: Figure) -> None:
         if series.low:
             _error_bars(axes, x, series, colour)
     if is_category:
-        axes.set_xticks(range(len(categories)), [_short(str(each)) for each in categories])
+        axes.set_xticks(range(len(categories)), list(map(str, categories)))
     for number, band in enumerate(figure.bands):
         axes.axvspan(band.start, band.end, color="0.5", alpha=0.05 + 0.09 * (number % 2), lw=0)
         axes.annotate(
@@ -119,7 +136,7 @@ def _bars(axes: Axes, figure: Figure) -> None:
         axes.bar(x, y, width * 0.92, color=colour, alpha=alpha, label=_label(series))
         if series.low:
             _error_bars(axes, x, series, "0.2")
-    axes.set_xticks(range(len(categories)), [_short(str(each)) for each in categories])
+    axes.set_xticks(range(len(categories)), list(map(str, categories)))
     _axes(axes, figure)
 
 
@@ -136,7 +153,7 @@ def _error_bars(axes: Axes, x: list[float], series: Series, colour: str) -> None
 
 
 def _stacked(axes: Axes, figure: Figure) -> None:
-    categories = [_short(str(x)) for x in figure.series[0].x] if figure.series else []
+    categories = [str(x) for x in figure.series[0].x] if figure.series else []
     left = [0.0] * len(categories)
     for series, colour in zip(figure.series, _colours(figure), strict=True):
         width = [y or 0.0 for y in series.y]

@@ -36,6 +36,7 @@ from maar.train.parallel import Workers, connect
 from maar.train.plan import Epoch, Plan
 from maar.train.precision import autocast, check_precision
 from maar.train.progress import Progress
+from maar.train.revision import earlier_revision
 from maar.train.run import Run, has_model, open_run_together
 from maar.train.seeds import derive, generator
 from maar.train.status import status
@@ -66,12 +67,16 @@ def train(
 
 
 def _known(run: Run) -> dict[str, Any]:
-    """The result of a run that is finished; one whose weights are lost or damaged is not."""
-    if not run.resumed:
+    """The result of a run that is finished; one whose weights are lost or damaged is not.
+
+    Such weights are made again from the last checkpoint, unless the method is another by now.
+    """
+    if not run.resumed or not (run.path / "result.json").exists():
         return {}
-    if has_model(run.path) and (result := status(run.path).result):
-        return result
-    (run.path / "result.json").unlink(missing_ok=True)
+    if has_model(run.path):
+        return status(run.path).result
+    if before := earlier_revision(run.path, run.config):
+        raise UsageError(f"{before}: its lost weights cannot be made again")
     return {}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from maar.certify.solvers.model import Model
 from maar.certify.solvers.solver import TOLERANCE, Raw, Solver, Status
-from maar.errors import RunError
+from maar.errors import RunError, UsageError
 
 
 class Gurobi(Solver):
@@ -49,10 +49,11 @@ class Gurobi(Solver):
 
 def _program(model: Model, seconds: float) -> tuple[Any, Any, list[tuple[np.ndarray, Any]]]:
     """The program, its columns, and the rows of each side with the constraints they became."""
-    Gurobi.require()
-    import gurobipy as gp
-    from scipy.sparse import csr_matrix
-
+    try:
+        import gurobipy as gp
+        from scipy.sparse import csr_matrix
+    except ImportError as error:
+        raise UsageError(f"solver 'gurobi': {error}: pip install 'maar[gurobi]'") from None
     try:
         environment = gp.Env(params={"OutputFlag": 0})
     except gp.GurobiError as error:
