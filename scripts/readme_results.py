@@ -28,7 +28,8 @@ def block(result: dict[str, Any]) -> str:
         f"{images.pop():,} test images; {result['hardware']}; minutes of one core, other runs "
         "beside it, to train and certify one network (median); mean ± standard deviation over the "
         "seeds. "
-        "In parentheses: published with another network or verifier. "
+        f"Not the paper's protocol: {result['banner']}; proofs by branch and bound instead of the "
+        "paper's MILP. In parentheses: published with another network or verifier than the paper's. "
         f"Networks: {_networks(result)}.{_missing(result)}{_warning(result)} "
         f"Made by\n`{result['command']}`."
     )
