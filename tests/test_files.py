@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -80,3 +81,14 @@ def test_a_held_lock_refuses_or_waits_and_a_dead_holder_frees_it(tmp_path):
         pass
     with locked(path):
         pass
+
+
+def test_where_no_folder_can_be_made(tmp_path, monkeypatch):
+    """A file system may say that the folder is not there that it was asked to make."""
+
+    def refuse(path, **_):
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(NotADirectoryError, match="No folder can be made here"):
+        write_text(tmp_path / "new" / "file", "x")

@@ -7,6 +7,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
+from errno import ENOTDIR
 from pathlib import Path
 
 from maar.errors import RunError
@@ -25,8 +26,9 @@ def make_folder(path: Path) -> None:
     """Make a folder and those around it, unless it is there."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"the folder {path} cannot be made: {error.strerror}") from error
+    except FileNotFoundError as error:
+        # As on /proc. Said so, for a file that is not there may be a fault of the program instead.
+        raise NotADirectoryError(ENOTDIR, "No folder can be made here", str(path)) from error
 
 
 @contextlib.contextmanager

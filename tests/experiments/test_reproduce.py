@@ -108,16 +108,16 @@ def test_from_nothing_to_the_page_and_no_step_twice(here, capsys, monkeypatch):
     said = capsys.readouterr().out
     assert "mnist-0.1-ibp-smoke-epochs-1-seed0: certify done" in said
     assert "> **Not the paper's protocol:** reduced profile smoke" in said
-    found = json.loads((here / "out" / "mini.json").read_text())
+    found = json.loads((here / "out" / "mini-first-3.json").read_text())
     (row,) = found["rows"]
     assert found["is_complete"]
     assert (row["images"], row["of"], row["preset"]) == (3, 1000, "fast")
     assert row["published"] == {"accuracy": 0.988, "certified": 0.958}
     assert 0 <= row["metrics"]["certified"]["mean"] <= row["metrics"]["certified_upper"]["mean"]
-    assert "IBP, briefly" in (here / "out" / "mini.md").read_text()
+    assert "IBP, briefly" in (here / "out" / "mini-first-3.md").read_text()
     assert (here / "runs" / "mnist-0.1-ibp-smoke-epochs-1-seed0-train.log").exists()
 
-    page = (here / "out" / "mini" / "index.html").read_text()
+    page = (here / "out" / "mini-first-3" / "index.html").read_text()
     assert '<code class="command">maar reproduce mini.toml --profile smoke' in page
     monkeypatch.setattr("maar.cli.reproduce._report", lambda *words: None)  # once is enough
     begun = []
@@ -132,12 +132,12 @@ def test_from_nothing_to_the_page_and_no_step_twice(here, capsys, monkeypatch):
 
     # The runs are gone; what they said is not.
     shutil.rmtree(here / "runs")
-    (here / "out" / "mini.json").unlink()
+    (here / "out" / "mini-first-3.json").unlink()
     begun.clear()
     assert main([*words, "--collect"]) == 0
-    again = json.loads((here / "out" / "mini.json").read_text())
+    again = json.loads((here / "out" / "mini-first-3.json").read_text())
     assert again["rows"] == [{**row, "measured_before": [0]}]
-    assert "measured before: 1 of 1 runs" in (here / "out" / "mini.md").read_text()
+    assert "measured before: 1 of 1 runs" in (here / "out" / "mini-first-3.md").read_text()
     assert again["command"] == found["command"].replace(" --jobs 1", "")
     assert main(words) == 0
     assert begun == []
@@ -211,5 +211,5 @@ def test_on_a_cluster(here):
     pytest.importorskip("ray", reason="ray has no wheel for every Python")
     words = ["reproduce", "mini.toml", "--profile", "smoke", "--limit", "3", "--ray", "local"]
     assert main(words) == 0
-    found = json.loads((here / "results" / "smoke" / "mini.json").read_text())
+    found = json.loads((here / "results" / "smoke" / "mini-first-3.json").read_text())
     assert found["is_complete"]

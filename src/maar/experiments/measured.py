@@ -75,7 +75,7 @@ def keep_all(tasks: Iterable[Task]) -> None:
     """
     for task in tasks:
         if result := in_folder(task).result:
-            with contextlib.suppress(OSError, RunError):
+            with contextlib.suppress(OSError):
                 keep(task, result)
 
 
