@@ -29,7 +29,8 @@ def block(result: dict[str, Any]) -> str:
         "beside it, to train and certify one network (median); mean ± standard deviation over the "
         "seeds. "
         f"Not the paper's protocol: {result['banner']}; proofs by branch and bound instead of the "
-        "paper's MILP. In parentheses: published with another network or verifier than the paper's. "
+        "paper's MILP. In parentheses: published with another network or verifier than the "
+        "paper's. "
         f"Networks: {_networks(result)}.{_missing(result)}{_warning(result)} "
         f"Made by\n`{result['command']}`."
     )
