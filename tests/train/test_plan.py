@@ -3,7 +3,7 @@
 import pytest
 
 from maar.methods.base import Stage
-from maar.methods.schedules import Constant
+from maar.methods.schedules import Constant, Ramp, Smooth
 from maar.train.plan import Epoch, Plan
 from maar.train.seeds import derive, generator
 
@@ -22,6 +22,16 @@ def test_places_over_stages():
     with pytest.raises(IndexError):
         plan.epoch(5)
     assert [plan.since_stage(step) for step in (0, 1, 4, 7, 8, 19)] == [0, 0.25, 1, 1.75, 0, 2.75]
+
+
+def test_a_stage_that_ends_before_eps_has_grown_is_named():
+    def stage(name, ramp, shape=Ramp):
+        return Stage(name, 4, shape(0.0, 0.1, ramp, begin=1.0))
+
+    stages = [stage("fits", 3.0), stage("long", 6.0), Stage("flat", 4, Constant(0.1))]
+    (line,) = Plan(stages, steps_per_epoch=2).unfinished()
+    assert line == "stage 'long' ends after 4 epochs at eps = 0.05, before it has grown to 0.1"
+    assert Plan([stage("smooth", 3.5, Smooth)], steps_per_epoch=2).unfinished()
 
 
 def test_seeds_differ_by_purpose_and_position_only():

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # Seconds between plain lines.
 EVERY = 10.0
+# Room at the right of a moving line for the `^C` of a terminal, which would begin a line of its own
+# there, so that one too few is wiped.
+ECHO = 3
 SPLITS = {"test": "test", "valid": "validation"}
 # What people call a verdict where it is counted.
 NAMES = {verdict: "open" if verdict == "unknown" else verdict for verdict in VERDICTS}
@@ -119,6 +122,7 @@ class LiveDisplay(Display[C]):
 
     def _moving(self) -> RenderableType:
         bar = Table.grid(padding=(0, 2), expand=True)
+        bar.width = max(1, self.console.width - ECHO)
         for ratio in (None, 1, None):
             bar.add_column(ratio=ratio, no_wrap=True)
         bar.add_row(

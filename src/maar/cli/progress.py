@@ -34,11 +34,10 @@ def show_progress(console: Console, what: str, total: int) -> Iterator[Callable[
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
     from rich.progress import TimeRemainingColumn as Left
 
-    bar = (BarColumn(None), TaskProgressColumn(), Left())
+    bar = (BarColumn(40), TaskProgressColumn(), Left())
     columns = (TextColumn(what), *bar, TextColumn("left"))
+    # Not as wide as the terminal: its `^C` would go to the next line, and the bar would stay.
     # The estimate is over the whole time: what is done in turn takes different times.
-    with Progress(
-        *columns, console=console, transient=True, expand=True, speed_estimate_period=1e9
-    ) as shown:
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=1e9) as shown:
         task = shown.add_task("", total=total)
         yield lambda tried: shown.advance(task, tried)

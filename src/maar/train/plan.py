@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from maar.methods.base import Stage
 
+FOREVER = 1e9
+"""Epochs after which every schedule has its last value."""
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -36,6 +39,18 @@ class Plan:
     def steps(self) -> int:
         """Steps of the whole run."""
         return self.steps_per_epoch * self.epochs
+
+    def unfinished(self) -> list[str]:
+        """Stages that end before eps has its value: most likely a ramp longer than was meant."""
+        found: list[str] = []
+        for stage in self.stages:
+            ends, full = stage.eps(stage.epochs), stage.eps(FOREVER)
+            if ends < full:
+                found.append(
+                    f"stage {stage.name!r} ends after {stage.epochs} epochs at eps = {ends:.4g}, "
+                    f"before it has grown to {full:.4g}"
+                )
+        return found
 
     def epoch(self, number: int) -> Epoch:
         """The place of the epoch with this number, from 0 over all stages."""

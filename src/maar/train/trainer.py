@@ -152,6 +152,8 @@ class Trainer:
             self._warn(f"{', '.join(changes)}: the last bits may differ from an unbroken run")
         if self.slow:
             self._warn(self.slow)
+        for line in self.plan.unfinished():
+            self._warn(line)
         done = self.workers.all_do(self._restore)
         self.display.begin(self.config, self.plan, self.net, self.data.size("train"), done)
         for number in range(done, self.plan.epochs):
