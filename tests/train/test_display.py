@@ -9,7 +9,7 @@ from torch import nn
 
 from maar.config import Config
 from maar.methods.base import Stage
-from maar.methods.schedules import Constant
+from maar.methods.schedules import Constant, Ramp
 from maar.train.display import (
     LiveDisplay,
     Pace,
@@ -165,6 +165,18 @@ def test_each_stage_is_measured_and_a_guess_is_marked(clockwork):
         clockwork[0] += 2.0
         pace.step(plan.epoch(3), step + 1)
     assert pace.text() == "50 images/s  0:10 left"  # no stage is unknown any more
+
+
+def test_while_eps_grows_the_time_left_is_a_guess(clockwork):
+    plan = Plan([Stage("input", 4, Ramp(0.0, 0.1, 1.5))], steps_per_epoch=10)
+    pace = Pace(plan, batch=100, done=0)
+    go(pace, plan, clockwork, 0, each=1.0)
+    assert pace.text() == "100 images/s  ~0:30 left"
+    go(pace, plan, clockwork, 1, each=1.0)
+    assert pace.text() == "100 images/s  0:20 left"
+    go(pace, plan, clockwork, 2, each=1.0)
+    go(pace, plan, clockwork, 3, each=1.0)
+    assert pace.text() == "100 images/s  0:00 left"
 
 
 def test_a_run_resumed_within_an_epoch_knows_where_it_is(clockwork):

@@ -271,7 +271,8 @@ class Pace:
 
     What an epoch costs besides its steps (validation, checkpoint) is counted once it is known.
     Each stage is measured anew. One that has not begun may be slower or faster; it is taken to be
-    like the present one, and the time has a ~ in front.
+    like the present one, and the time has a ~ in front. So it has while eps grows: what a step costs
+    may grow with it.
     """
 
     WINDOW = 50
@@ -315,8 +316,14 @@ class Pace:
         steps_left = self.plan.steps - self.steps_done
         epochs_left = steps_left / self.plan.steps_per_epoch
         left = self.each * steps_left + self.between * epochs_left
-        is_guess = self.stage + 1 < len(self.plan.stages)
+        is_guess = self.stage + 1 < len(self.plan.stages) or self._eps_grows()
         return f"{self.batch / self.each:,.0f} images/s  {'~' * is_guess}{clock(left)} left"
+
+    def _eps_grows(self) -> bool:
+        if self.steps_done >= self.plan.steps:
+            return False
+        stage = self.plan.stages[self.stage]
+        return stage.eps(self.plan.since_stage(self.steps_done)) < stage.eps(stage.epochs)
 
 
 def headline(config: Config, net: nn.Module, images: int) -> tuple[str, str]:
