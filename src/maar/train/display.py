@@ -271,8 +271,8 @@ class Pace:
 
     What an epoch costs besides its steps (validation, checkpoint) is counted once it is known.
     Each stage is measured anew. One that has not begun may be slower or faster; it is taken to be
-    like the present one, and the time has a ~ in front. So it has while eps grows: what a step costs
-    may grow with it.
+    like the present one, and the time has a ~ in front. So it has while eps grows, because the cost
+    of a step may grow with it.
     """
 
     WINDOW = 50
