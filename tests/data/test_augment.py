@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from maar.data.augment import AUGMENTS, crop_flip, shift
+from maar.data.augment import AUGMENTS, affine, crop_flip, shift
 
 
 def by_loop(x, generator, padding=4, flips=True):
@@ -60,3 +60,58 @@ def test_a_generator_set_back_gives_the_same_images(name):
     generator.set_state(state)
     AUGMENTS[name](torch.zeros_like(x), generator)  # what is in the images must not matter
     assert torch.equal(generator.get_state(), end)
+
+
+def a_dot(n, row, column, size=21):
+    x = torch.zeros(n, 1, size, size)
+    x[:, :, row, column] = 1
+    return x
+
+
+def centre(x):
+    """(row, column) of the mean brightness of each image."""
+    rows, columns = torch.arange(x.shape[2]).float(), torch.arange(x.shape[3]).float()
+    mass = x.sum((1, 2, 3))
+    return torch.stack([x.sum((1, 3)) @ rows / mass, x.sum((1, 2)) @ columns / mass], 1)
+
+
+def test_affine_with_nothing_to_change_changes_nothing():
+    x = torch.rand(5, 3, 9, 12, generator=seeded(1))
+    same = affine(x, seeded(), degrees=0, scale=0, padding=0)
+    torch.testing.assert_close(same, x, atol=1e-5, rtol=0)
+
+
+def test_affine_shifts_by_pixels():
+    moved = centre(affine(a_dot(500, 10, 8), seeded(), degrees=0, scale=0)) - torch.tensor([10, 8])
+    assert moved.abs().max() <= 2 + 1e-4
+    for axis in range(2):
+        assert moved[:, axis].min() < -1.9
+        assert moved[:, axis].max() > 1.9
+
+
+def test_affine_turns_about_the_centre_also_where_sides_differ():
+    x = torch.zeros(400, 1, 31, 41)
+    x[:, :, 15, 32] = 1  # twelve to the right of the centre
+    place = centre(affine(x, seeded(), degrees=30, scale=0, padding=0)) - torch.tensor([15, 20])
+    angle = torch.rad2deg(torch.atan2(place[:, 0], place[:, 1]))
+    assert -30.5 < angle.min() < -28
+    assert 28 < angle.max() < 30.5
+    # A dot between pixels is smeared over four of them, which moves its centre a little.
+    torch.testing.assert_close(place.norm(dim=1), torch.full((400,), 12.0), atol=0.4, rtol=0)
+
+
+def test_affine_stretches():
+    far = centre(affine(a_dot(400, 10, 18), seeded(), degrees=0, padding=0))[:, 1] - 10
+    assert 7.0 < far.min() < 7.4
+    assert 8.6 < far.max() < 9.0
+
+
+def test_affine_stays_within_the_images_own_range():
+    x = torch.rand(200, 3, 16, 16, generator=seeded(1))
+    x[:, :, 4:12, 4:12] = 1
+    moved = affine(x, seeded())
+    assert moved.min() >= 0
+    assert moved.max() <= 1
+    bright = affine((255 * x).to(torch.uint8), seeded())
+    assert bright.dtype == torch.uint8
+    assert (bright.float() / 255 - moved).abs().max() < 0.01

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch.nn.functional import pad
+from torch.nn.functional import affine_grid, grid_sample, pad
 
 Augment = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
@@ -33,6 +33,35 @@ def crop_flip(x: torch.Tensor, generator: torch.Generator, padding: int = 4) -> 
     return torch.where(mirror.bool()[:, None, None, None], moved.flip(-1), moved)
 
 
+def affine(
+    x: torch.Tensor,
+    generator: torch.Generator,
+    degrees: float = 10.0,
+    scale: float = 0.1,
+    padding: float = 2.0,
+) -> torch.Tensor:
+    """Turn by up to `degrees`, stretch by up to `scale` and shift by up to `padding` pixels.
+
+    For digits, where mirroring would make another one. Between pixels the value is interpolated, so
+    it stays between the least and the greatest; outside the image it is black.
+    """
+    device = generator.device
+    angle, size, down, right = (
+        2 * torch.rand(4, len(x), generator=generator, device=device) - 1
+    ).to(x.device)
+    angle, size = torch.deg2rad(degrees * angle), 1 + scale * size
+    height, width = x.shape[2:]
+    # Rows of the map from a place in the new image to one in the old, in halves of its sides.
+    cos, sin = angle.cos() / size, angle.sin() / size
+    across = torch.stack([cos, -sin * height / width, 2 * padding / width * right], 1)
+    along = torch.stack([sin * width / height, cos, 2 * padding / height * down], 1)
+    grid = affine_grid(torch.stack([across, along], 1), list(x.shape), align_corners=False)
+    bright = x if x.is_floating_point() else x.float()
+    moved = grid_sample(bright, grid.to(bright.dtype), align_corners=False)
+    moved = moved.minimum(bright.amax((1, 2, 3), keepdim=True))  # rounding may be above it
+    return moved if x.is_floating_point() else moved.round().to(x.dtype)
+
+
 def _draw(high: int, n: int, generator: torch.Generator, device: torch.device) -> torch.Tensor:
     # On the generator's own device, so that a CPU generator serves images on a GPU.
     return torch.randint(high, (n,), generator=generator, device=generator.device).to(device)
@@ -44,4 +73,9 @@ def _moved(x: torch.Tensor, down: torch.Tensor, right: torch.Tensor, padding: in
     return windows[torch.arange(len(x), device=x.device), :, down, right]
 
 
-AUGMENTS: dict[str, Augment] = {"none": none, "shift": shift, "crop_flip": crop_flip}
+AUGMENTS: dict[str, Augment] = {
+    "none": none,
+    "shift": shift,
+    "crop_flip": crop_flip,
+    "affine": affine,
+}
