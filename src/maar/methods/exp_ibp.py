@@ -1,4 +1,9 @@
-"""Exp-IBP (De Palma et al. 2024): CE(z(x'), y)^(1 - alpha) * CE(-lb, y)^alpha, image by image."""
+"""Exp-IBP (De Palma et al. 2024): CE(z(x'), y)^(1 - alpha) * CE(-lb, y)^alpha.
+
+Both losses are means over the batch, as in the authors' public code. (The paper writes them for one
+image; there the weight of the bounds' gradient, (CE(z(x'), y) / CE(-lb, y))^(1 - alpha), would be
+nearly nothing where the attack fails.)
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,9 @@ class ExpIBP(Expressive):
     year: ClassVar[int] = 2024
     idea: ClassVar[str] = "the loss at an adversarial point and that of intervals, as powers"
     score: ClassVar[str] = "robust_accuracy"
+    # (3: of means over the batch)
+    revision: ClassVar[int] = 3
 
     def robust(self, batch: Batch, outputs: BoundedOutputs) -> dict[str, Tensor]:
-        point, box = (loss.clamp_min(LEAST) for loss in self.losses(batch, outputs))
-        return {"worst": (point ** (1 - self.alpha) * box**self.alpha).mean()}
+        point, box = (loss.mean().clamp_min(LEAST) for loss in self.losses(batch, outputs))
+        return {"worst": point ** (1 - self.alpha) * box**self.alpha}

@@ -3,9 +3,11 @@
 Intervals enclose the activations behind a ReLU in a box; for every class k an attack looks there
 for the largest z_k - z_y, m_k. With L_TAPS = CE(m, y) and L_IBP that of interval bounds to the end,
 
-    L = L_TAPS * L_IBP                                     for each image
+    L = L_TAPS * L_IBP                                     both means over the batch
 
-whose two gradients are weighted `weight` to 1. From the point z that an attack ends at, gradients
+whose two gradients are weighted `weight` to 1. (The paper writes the product for one image; its
+public code, which made the published numbers, multiplies the means: image by image those that are
+proved already would hardly be learnt from any more.) From the point z that an attack ends at, gradients
 pass into the box by a connector: into the lower end as max(0, 1 - (z - lb) / (c (ub - lb))), into
 the upper end likewise, c = `reach`; half into each end of a box that has no width. As its authors
 train it, the method begins when eps is grown: until then the loss is L_IBP (`anneal`).
@@ -51,6 +53,8 @@ class TAPS(Bounded):
     year: ClassVar[int] = 2023
     idea: ClassVar[str] = "intervals through the first layers, an attack in their box for the rest"
     score: ClassVar[str] = "certified_accuracy"
+    # (3: the product is that of means, its gradients as they are in the authors' code)
+    revision: ClassVar[int] = 3
 
     suffix: Count = 1
     """ReLU layers behind the box that is attacked; 0: none, which is IBP"""
@@ -102,12 +106,10 @@ class TAPS(Bounded):
             return super().worst(batch, outputs)
         [(_, attacked)], of_box = outputs.worst, outputs.of_box
         assert of_box is not None
-        taps = F.cross_entropy(attacked, batch.y, reduction="none")
-        ibp = F.cross_entropy(of_box, batch.y, reduction="none")
-        share = 2 * self.weight / (1 + self.weight)
-        weighted = share * taps * ibp.detach() + (2 - share) * ibp * taps.detach()
-        # (its value is twice the product: only its gradient is wanted)
-        return (weighted - weighted.detach() + (taps * ibp).detach()).mean()
+        taps, ibp = (F.cross_entropy(z, batch.y) for z in (attacked, of_box))
+        weighted = self.weight * taps * ibp.detach() + ibp * taps.detach()
+        # (its value is not the product: only its gradient is wanted)
+        return weighted - weighted.detach() + (taps * ibp).detach()
 
     def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
         if self.suffix:
