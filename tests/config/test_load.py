@@ -129,7 +129,7 @@ MISTAKES = [
         r":2: train.optimizer = 'sdg': is not accepted; did you mean 's",
     ),
     ("[train]\nlr_decay_epochs = 3\n", r":2: train.lr_decay_epochs = 3: is not a list"),
-    ('[train]\naugment = "flip"\n', r":2: unknown augmentation 'flip'; did you mean 'crop_flip'"),
+    ('[train]\naugment = "crop"\n', r":2: unknown augmentation 'crop'; did you mean 'crop_flip'"),
     ('name = "a/b"\n', r":1: name = 'a/b' is not a folder name"),
     ('name = "../x"\n', r":1: name = '../x' is not a folder name"),
     ('device = "gpu"\n', r":1: device = 'gpu' is unknown; did you mean 'cpu'\?"),

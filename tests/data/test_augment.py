@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from maar.data.augment import AUGMENTS, affine, crop_flip, shift
+from maar.data.augment import AUGMENTS, affine, crop_flip, edge_flip, shift
 
 
-def by_loop(x, generator, padding=4, flips=True):
+def by_loop(x, generator, padding=4, flips=True, edge=False):
     """The same random numbers, one image after the other."""
     n, channels, height, width = x.shape
     shifts = 2 * padding + 1
@@ -18,6 +18,10 @@ def by_loop(x, generator, padding=4, flips=True):
     for i in range(n):
         large = torch.zeros(channels, height + shifts - 1, width + shifts - 1, dtype=x.dtype)
         large[:, padding:-padding, padding:-padding] = x[i]
+        if edge:
+            rows = [min(max(r - padding, 0), height - 1) for r in range(height + shifts - 1)]
+            columns = [min(max(c - padding, 0), width - 1) for c in range(width + shifts - 1)]
+            large = x[i][:, rows][:, :, columns]
         part = large[:, down[i] : down[i] + height, right[i] : right[i] + width]
         out[i] = part.flip(-1) if mirror[i] else part
     return out
@@ -29,11 +33,12 @@ def seeded(seed=0):
 
 @pytest.mark.parametrize("shape", [(64, 3, 32, 32), (7, 1, 28, 20), (1, 3, 5, 5)])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_both_are_the_loop(shape, dtype):
+def test_all_are_the_loop(shape, dtype):
     x = torch.randint(1, 256, shape, generator=seeded(1)).to(dtype)
     before = x.clone()
     assert torch.equal(crop_flip(x, seeded()), by_loop(x, seeded()))
     assert torch.equal(shift(x, seeded()), by_loop(x, seeded(), padding=2, flips=False))
+    assert torch.equal(edge_flip(x, seeded()), by_loop(x, seeded(), padding=2, edge=True))
     assert torch.equal(x, before)
 
 

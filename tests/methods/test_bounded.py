@@ -411,3 +411,33 @@ def test_the_clean_statistics_have_a_gradient():
     assert gradient[0, 0, 0, 0].item() == pytest.approx(
         ((above - below) / 2 / step).item(), rel=1e-4
     )
+
+
+def test_kappa_falls_to_what_is_asked_for():
+    batch, train = make_batch(), TrainConfig(epochs=4)
+
+    def kappa(**knobs):
+        [stage] = IBP(warmup=1.0, ramp=2.0, ramp_shape="linear", **knobs).stages(
+            batch.net, Eps("0.1"), train
+        )
+        schedule = stage.schedules.get("kappa")
+        return schedule and [schedule(t) for t in (0, 2, 4)]
+
+    assert kappa() is None
+    assert kappa(natural=0.5) == [1.0, 0.75, 0.5]
+    assert kappa(natural_start=1.0) == [1.0, 0.5, 0.0]
+    assert kappa(natural=0.5, natural_start=0.5) == [0.5, 0.5, 0.5]
+    terms = IBP(natural_start=1.0).loss(make_batch(kappa=0.25))
+    plain = IBP().loss(make_batch())
+    torch.testing.assert_close(terms["worst"], 0.75 * plain["worst"])
+    natural = F.cross_entropy(batch.net(batch.x), batch.y)
+    torch.testing.assert_close(terms["natural"], 0.25 * natural)
+
+
+def test_weights_behind_the_sum_of_a_residual_block_are_halved():
+    net = make("resnet_small", (1, 16, 16), 10, [0.5], [0.5], seed=0)
+    shi.initialise(net, torch.Generator().manual_seed(0))
+    layers = [m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    scale = [m.weight.std().item() * m.weight[0].numel() / math.sqrt(2 * math.pi) for m in layers]
+    # conv | block of two and a shortcut | block of two behind the sum | linear behind the sum
+    assert scale[:-1] == pytest.approx([1, 1, 1, 1, 0.5, 1, 0.5], rel=0.15)

@@ -53,6 +53,25 @@ def test_the_terms_by_hand():
     assert terms["l1"].item() == pytest.approx(1e-4 * norm, rel=1e-5)
 
 
+def test_the_stability_of_a_convolution_is_a_sum_or_a_mean_over_its_positions():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 3, 2, 1), nn.ReLU(), nn.Flatten(),
+        nn.Linear(18, 5), nn.ReLU(), nn.Linear(5, 3),
+    )  # fmt: skip
+    batch = make_batch(net, radius=0.1)
+    (conv, linear) = (
+        (1 + lb * ub).tanh().sum().item() / len(batch.x)
+        for lb, ub in Interval()(net, Ball(batch.x, 0.1)).pre
+    )
+    summed, mean = (
+        RS(attack=ATTACK, stability=1.0, l1=0.0, positions=how).loss(batch)["stability"].item()
+        for how in ("sum", "mean")
+    )
+    assert summed == pytest.approx(-(conv + linear), rel=1e-5)
+    assert mean == pytest.approx(-(conv / 9 + linear), rel=1e-5)
+
+
 def test_a_convolution_counts_as_the_matrix_that_it_is():
     conv = nn.Conv2d(1, 2, 3, 2, 1, bias=False)
     net = nn.Sequential(conv, nn.ReLU(), nn.Flatten(), nn.Linear(18, 3))

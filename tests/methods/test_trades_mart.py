@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from maar.attacks.pgd import PGD
+from maar.errors import UsageError
 from maar.methods.base import Batch, Stage
 from maar.methods.consistency import consistency
 from maar.methods.mart import MART
@@ -41,6 +42,22 @@ def test_trades_by_hand(batch):
     divergence = (p.exp() * (p - q)).sum(1).mean()
     torch.testing.assert_close(terms["natural"], natural)
     torch.testing.assert_close(terms["kl"], 2 * divergence)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "accepted"),
+    [
+        ("restarts", 2, "1"),
+        ("keep", "best", "'last'"),
+        ("loss", "margin", "'cross_entropy'"),
+        ("targeted", True, "false"),
+        ("early_exit", True, "false"),
+        ("random_start", False, "true"),
+    ],
+)
+def test_trades_refuses_what_an_attack_without_labels_cannot_do(setting, value, accepted):
+    with pytest.raises(UsageError, match=rf"attack\.{setting} = .*\(accepted: {accepted}:"):
+        TRADES(attack=PGD(**{"steps": 3, "step_size": 0.5, setting: value}))
 
 
 def test_mart_by_hand(batch):

@@ -43,14 +43,16 @@ def network(config) -> nn.Sequential:
     return convnet(shape, 10, mean, std, convs=convs, hidden=[16], batch_norm=True)
 
 
+# Half way up the ramp, where Shi's terms are there, and at the end, where TAPS attacks.
+@pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("name", recipes())
-def test_every_recipe_loads_and_takes_a_step(name):
+def test_every_recipe_loads_and_takes_a_step(name, at_end):
     config, generator = load(name), torch.Generator().manual_seed(0)
     net = network(config)
     config.method.initialise(net, generator)
     stage = config.method.stages(net, config.eps, config.train)[0]
-    # Half way up the ramp, where a method has the most terms.
-    t = getattr(config.method, "warmup", 0.0) + getattr(config.method, "ramp", 1.0) / 2
+    half = getattr(config.method, "warmup", 0.0) + (getattr(config.method, "ramp", 1.0) or 1.0) / 2
+    t = float(stage.epochs) if at_end else half
     batch = Batch(
         net=net.train(),
         x=torch.rand(2, *image_shape(config), generator=generator),

@@ -51,7 +51,7 @@ class TrainConfig(Settings):
     precision: Literal["32", "bf16", "16"] = "32"
     """arithmetic of the loss; the weights are float32 in any case; 16: on a GPU only"""
     augment: Annotated[str, Check(check_augment)] = "auto"
-    """changes to the images: none, shift, crop_flip, affine; auto: as is customary for the data"""
+    """of the images: none, shift, affine, crop_flip, edge_flip; auto: as is customary for them"""
     checkpoint_every: Positive = 1
     """epochs between checkpoints"""
     checkpoint_minutes: AboveZero = 10.0

@@ -22,15 +22,23 @@ def none(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def shift(x: torch.Tensor, generator: torch.Generator, padding: int = 2) -> torch.Tensor:
     """Shift by up to `padding` pixels over a black border."""
     down, right = (_draw(2 * padding + 1, len(x), generator, x.device) for _ in range(2))
-    return _moved(x, down, right, padding)
+    return _window(pad(x, (padding,) * 4), down, right, padding)
 
 
 def crop_flip(x: torch.Tensor, generator: torch.Generator, padding: int = 4) -> torch.Tensor:
     """Shift by up to `padding` pixels over a black border, and mirror every second image."""
-    ranges = (2 * padding + 1, 2 * padding + 1, 2)
-    down, right, mirror = (_draw(high, len(x), generator, x.device) for high in ranges)
-    moved = _moved(x, down, right, padding)
-    return torch.where(mirror.bool()[:, None, None, None], moved.flip(-1), moved)
+    return _cropped_and_flipped(pad(x, (padding,) * 4), generator, padding)
+
+
+def edge_flip(x: torch.Tensor, generator: torch.Generator, padding: int = 2) -> torch.Tensor:
+    """Shift by up to `padding` pixels over repeated edges, and mirror every second image.
+
+    What the authors of the IBP family train with on CIFAR-10.
+    """
+    for side in (2, 3):
+        places = torch.arange(-padding, x.shape[side] + padding, device=x.device)
+        x = x.index_select(side, places.clamp(0, x.shape[side] - 1))
+    return _cropped_and_flipped(x, generator, padding)
 
 
 def affine(
@@ -67,15 +75,28 @@ def _draw(high: int, n: int, generator: torch.Generator, device: torch.device) -
     return torch.randint(high, (n,), generator=generator, device=generator.device).to(device)
 
 
-def _moved(x: torch.Tensor, down: torch.Tensor, right: torch.Tensor, padding: int) -> torch.Tensor:
+def _cropped_and_flipped(
+    padded: torch.Tensor, generator: torch.Generator, padding: int
+) -> torch.Tensor:
+    ranges = (2 * padding + 1, 2 * padding + 1, 2)
+    down, right, mirror = (_draw(high, len(padded), generator, padded.device) for high in ranges)
+    moved = _window(padded, down, right, padding)
+    return torch.where(mirror.bool()[:, None, None, None], moved.flip(-1), moved)
+
+
+def _window(
+    padded: torch.Tensor, down: torch.Tensor, right: torch.Tensor, padding: int
+) -> torch.Tensor:
     # All windows of the padded image as a view; indexing copies one of them for each image.
-    windows = pad(x, (padding,) * 4).unfold(2, x.shape[2], 1).unfold(3, x.shape[3], 1)
-    return windows[torch.arange(len(x), device=x.device), :, down, right]
+    height, width = (side - 2 * padding for side in padded.shape[2:])
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)
+    return windows[torch.arange(len(padded), device=padded.device), :, down, right]
 
 
 AUGMENTS: dict[str, Augment] = {
     "none": none,
     "shift": shift,
-    "crop_flip": crop_flip,
     "affine": affine,
+    "crop_flip": crop_flip,
+    "edge_flip": edge_flip,
 }

@@ -2,8 +2,8 @@
 
     kappa * CE(z(x), y) + (1 - kappa) * CE(-lb, y)
 
-lb are interval bounds of z_y - z_k over the ball. kappa falls from 1 to `natural` while eps grows;
-Gowal ends at 0.5, Shi has 0 throughout.
+lb are interval bounds of z_y - z_k over the ball. kappa falls from `natural_start` to `natural`
+while eps grows; Gowal's from 1 to 0.5, others' from 1 to 0, Shi has 0 throughout.
 """
 
 from __future__ import annotations
@@ -37,10 +37,17 @@ class IBP(Bounded):
     score: ClassVar[str] = "certified_accuracy"
 
     natural: Share = 0.0
-    """weight of the natural loss once eps is grown; it starts at 1 if this is above 0"""
+    """weight of the natural loss once eps is grown"""
+    natural_start: Share | None = None
+    """its weight as long as eps is 0; none: 1 if `natural` is above 0, else 0"""
+
+    @property
+    def _start(self) -> float:
+        return float(self.natural > 0) if self.natural_start is None else self.natural_start
 
     def numbers(self, with_eps: Callable[[float, float], Ramp]) -> dict[str, Ramp]:
-        return {"kappa": with_eps(1.0, self.natural)} if self.natural else {}
+        has_natural = self.natural or self._start
+        return {"kappa": with_eps(self._start, self.natural)} if has_natural else {}
 
     def bound(self, batch: Batch, passes: Statistics, out: BoundedOutputs) -> None:
         with passes.fixed():
@@ -50,7 +57,7 @@ class IBP(Bounded):
 
     def robust(self, batch: Batch, outputs: BoundedOutputs) -> dict[str, Tensor]:
         terms, kappa = super().robust(batch, outputs), batch.at.get("kappa", 0.0)
-        if self.natural:
+        if self.natural or self._start:
             terms = {
                 "natural": kappa * F.cross_entropy(outputs.nat, batch.y),
                 "worst": (1 - kappa) * terms["worst"],

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,8 @@ class RS(PGDTraining):
 
     stability: NonNegative = 1e-4
     """weight of the ReLU-stability term"""
+    positions: Literal["sum", "mean"] = "sum"
+    """over a convolution's positions that term is a sum, as the paper has it, or a mean"""
     error_terms: Count = 0
     """bounds of the ReLUs by intervals (0), or by the hybrid zonotope with so many error terms"""
     l1: NonNegative = 2e-5
@@ -72,6 +74,8 @@ class RS(PGDTraining):
         for k, (lb, ub) in enumerate(pre, start=1):
             batch.note(**{f"unstable_relu_{k}": ((lb < 0) & (ub > 0)).flatten(1).sum(1)})
         stable = [(1 + lb * ub).tanh().flatten(1).sum(1).mean() for lb, ub in pre]
+        if self.positions == "mean":
+            stable = [s / places for s, places in zip(stable, _positions(graph), strict=True)]
         terms["stability"] = -self.stability * torch.stack(stable).sum()
         if self.l1:
             terms["l1"] = self.l1 * matrix_norm(graph)
@@ -98,6 +102,11 @@ def matrix_norm(graph: Graph) -> Tensor:
             used = graph.shapes[i + 1][1:].numel()  # positions; 1 behind a Linear
             norms.append(used * node.op.weight.abs().sum())
     return torch.stack(norms[:-1]).sum()
+
+
+def _positions(graph: Graph) -> list[int]:
+    """Of the input of each ReLU; 1 behind a Linear."""
+    return [graph.shapes[i + 1][1:].numel() for i in graph.relus]
 
 
 @torch.no_grad()

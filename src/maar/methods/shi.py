@@ -1,7 +1,8 @@
 """Shi et al. 2021: weights and regularisers that keep interval bounds from exploding.
 
 A Linear or convolutional layer with weights from N(0, sqrt(2 pi) / fan_in) keeps the mean width of
-interval bounds on its way through ReLUs. While eps grows, two terms hold the network there:
+interval bounds on its way through ReLUs; behind the sum of a residual block it is half of that.
+While eps grows, two terms hold the network there:
 
     tightness   mean over ReLUs of short(ratio),   ratio = width of the input / width
     ReLU        mean over ReLUs of short(means) + short(variances)
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from maar.bounds.bound import Pair
+from maar.networks import Residual
 
 TAU = 0.5
 MIN_EPS = 1e-6
@@ -34,6 +36,30 @@ def initialise(net: nn.Sequential, generator: torch.Generator) -> None:
         spread = math.sqrt(2 * math.pi) / layer.weight[0].numel()
         drawn = torch.randn(layer.weight.shape, generator=generator, device=generator.device)
         layer.weight.copy_(drawn * spread)
+    for layer in _behind_sums(net):
+        if layer is not layers[-1]:
+            layer.weight.mul_(0.5)
+
+
+def _behind_sums(net: nn.Sequential) -> list[nn.Conv2d | nn.Linear]:
+    """Layers whose input is a sum of two branches: its bounds are twice as wide."""
+    found: list[nn.Conv2d | nn.Linear] = []
+    is_sum = False
+    for module in net:
+        if isinstance(module, Residual):
+            if is_sum:
+                found += [
+                    branch for part in (module.body, module.shortcut) for branch in _first(part)
+                ]
+            is_sum = True
+        elif isinstance(module, nn.Conv2d | nn.Linear):
+            found += [module] * is_sum
+            is_sum = False
+    return found
+
+
+def _first(branch: nn.Sequential) -> list[nn.Conv2d | nn.Linear]:
+    return [layer for layer in branch if isinstance(layer, nn.Conv2d | nn.Linear)][:1]
 
 
 def tightness(width: Tensor, pre: Sequence[Pair]) -> Tensor:

@@ -6,11 +6,12 @@ for the largest z_k - z_y, m_k. With L_TAPS = CE(m, y) and L_IBP that of interva
     L = L_TAPS * L_IBP                                     both means over the batch
 
 whose two gradients are weighted `weight` to 1. (The paper writes the product for one image; its
-public code, which made the published numbers, multiplies the means: image by image those that are
-proved already would hardly be learnt from any more.) From the point z that an attack ends at, gradients
-pass into the box by a connector: into the lower end as max(0, 1 - (z - lb) / (c (ub - lb))), into
-the upper end likewise, c = `reach`; half into each end of a box that has no width. As its authors
-train it, the method begins when eps is grown: until then the loss is L_IBP (`anneal`).
+public code, which made the published numbers, multiplies the means: image by image, those that are
+proved already would hardly be learnt from any more.) From the point z that an attack ends at,
+gradients pass into the box by a connector: into the lower end as
+max(0, 1 - (z - lb) / (c (ub - lb))), into the upper end likewise, c = `reach`; half into each end
+of a box that has no width. As its authors train it, the method begins when eps is grown: until then
+the loss is L_IBP (`anneal`).
 """
 
 from __future__ import annotations

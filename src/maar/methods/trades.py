@@ -12,10 +12,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from maar.attacks.pgd import PGD
+from maar.errors import UsageError
 from maar.methods.base import Batch, Outputs
 from maar.methods.consistency import consistency
 from maar.methods.pgd import PGDTraining
 from maar.settings import NonNegative
+
+# What an attack that has no label cannot do otherwise.
+PLAIN = {
+    "restarts": 1,
+    "keep": "last",
+    "loss": "cross_entropy",
+    "targeted": False,
+    "early_exit": False,
+}
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,20 @@ class TRADES(PGDTraining):
     attack: PGD = field(default_factory=lambda: PGD(steps=10, step_size=0.25, restarts=1))
     """the attack in training and on the validation images"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, accepted in PLAIN.items():
+            if getattr(self.attack, name) != accepted:
+                raise UsageError(
+                    f"attack.{name} = {_spelt(getattr(self.attack, name))} (accepted: "
+                    f"{_spelt(accepted)}: the attack climbs the KL in one run, and its last point "
+                    "counts)"
+                )
+        if not self.attack.random_start:
+            raise UsageError(
+                "attack.random_start = false (accepted: true: at x itself the KL has no slope)"
+            )
+
     def climbed(self, batch: Batch) -> Tensor:
         return batch.net(batch.x).softmax(1)
 
@@ -44,3 +68,7 @@ class TRADES(PGDTraining):
             "natural": F.cross_entropy(outputs.nat, batch.y),
             "kl": self.lam * consistency(outputs.nat, z).mean(),
         }
+
+
+def _spelt(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
