@@ -67,6 +67,22 @@ def test_the_shipped_zoo_is_true():
     assert there == {entry.file for entry in zoo.entries().values()}
 
 
+def test_the_shipped_numbers_are_those_of_the_results_or_there_is_a_note():
+    """A network and the tables' row of the same recipe are one training, or a reader is told."""
+    for name, entry in zoo.entries().items():
+        method, setting = name.split("-", 1)
+        kept = ROOT / "results" / "cpu" / "runs" / f"{setting}-{method}-cpu-seed{entry.seed}.json"
+        trainings = json.loads(kept.read_text())["trainings"]
+        is_ours = any(
+            any(task["result"].get("accuracy") == entry.accuracy for task in training["tasks"])
+            and any(
+                task["result"].get("certified") == entry.certified for task in training["tasks"]
+            )
+            for training in trainings
+        )
+        assert is_ours != bool(entry.note), name
+
+
 def test_the_index_says_how_it_was_made(here, trained):
     entry = zoo.entry(NAME)
     summary = json.loads((trained / "certify" / "summary.json").read_text())

@@ -104,6 +104,8 @@ def _one(one: Entry) -> Table:
         "robust": robust,
         "weights": f"{one.file}, sha256 {one.sha256}",
     }
+    if one.note:
+        rows["note"] = one.note
     for name, value in rows.items():
         table.add_row(name, Text(value))
     return table

@@ -50,6 +50,8 @@ class Entry:
     certified: float
     """CR: the share of these images that is proved."""
     certified_upper: float
+    note: str = ""
+    """What else one has to know, such as that the command makes another network today."""
 
     @property
     def path(self) -> Path:
@@ -81,5 +83,8 @@ def entry(name: str) -> Entry:
 
 
 def _entry(name: str, row: dict[str, Any]) -> Entry:
-    fields = [field.name for field in dataclasses.fields(Entry) if field.name != "name"]
-    return Entry(name, **{**{field: row[field] for field in fields}, "eps": Eps(row["eps"])})
+    fields = [
+        field.name for field in dataclasses.fields(Entry) if field.name not in ("name", "note")
+    ]
+    known = {field: row[field] for field in fields}
+    return Entry(name, **{**known, "eps": Eps(row["eps"]), "note": row.get("note", "")})
