@@ -115,7 +115,9 @@ def test_the_table(found):
     table = shown(found)
     assert table.head[:4] == ["setting", "system", "seeds", "ACC %"]
     assert table.rows[0][:6] == ["mnist-0.1", "MAAR", "2 of 3", "99.00 ± 1.41", "99.1 [1]", "-0.10"]
-    assert table.rows[0][-1] == "5 of 50"
+    assert dict(zip(table.head, table.rows[0], strict=True))["images"] == "5 of 50"
+    found["rows"][0]["train_seconds"] = [600.0, 960.0]
+    assert dict(zip(table.head, shown(found).rows[0], strict=True))["train min"] == "13"
     page = markdown(found)
     assert "| mnist-0.1 | MAAR | 2 of 3 | 99.00 ± 1.41 | 99.1 [1] | -0.10 |" in page
     assert "> **Not the paper's protocol:**" in page
@@ -137,7 +139,7 @@ def test_rows_of_several_networks_say_so(found):
     assert table.head[-1] == "network"
 
 
-@pytest.mark.parametrize(("width", "columns"), [(200, 10), (105, 9), (80, 7)])
+@pytest.mark.parametrize(("width", "columns"), [(200, 11), (105, 9), (80, 7)])
 def test_a_narrow_terminal_gets_fewer_columns(found, width, columns):
     console = Console(width=width, file=io.StringIO())
     page = terminal(found, width)

@@ -22,7 +22,7 @@ METRICS = {
 }
 X = {"lam": "lam", "eps": "eps", "stages": "stage"}
 # In a terminal: columns that a narrow one does without, in this order, and shorter heads.
-DISPENSABLE = ("network", "images", "CR at most %", "seeds")
+DISPENSABLE = ("train min", "network", "images", "CR at most %", "seeds")
 SHORT = {"published": "publ.", "CR at most %": "at most %"}
 GAP = 2
 LEGEND = {
@@ -59,6 +59,8 @@ def shown(result: Object) -> Shown:
             head += ["published", "diff"]
     has_images = any(row["images"] is not None for row in rows)
     head += ["images"] if has_images else []
+    has_times = result["kind"] in ("table", "lam") and any(row["train_seconds"] for row in rows)
+    head += ["train min"] if has_times else []
     # Where a setting has several, ours differ in more than the method.
     has_networks = len({(row["setting"], row["network"]) for row in rows}) > len(
         {row["setting"] for row in rows}
@@ -80,6 +82,7 @@ def shown(result: Object) -> Shown:
                 line.append("" if value is None else f"{form.format(percent(value))} {mark}")
                 line.append("" if difference is None else form.format(f"{100 * difference:+.2f}"))
         line += [_images(row)] if has_images else []
+        line += [_minutes(row)] if has_times else []
         line += [row["network"]] if has_networks else []
         cells.append(line)
     return Shown(head, cells, notes)
@@ -113,6 +116,12 @@ def _images(row: Object) -> str:
         if row["images"] == row["of"]
         else f"{row['images']:,} of {row['of']:,}"
     )
+
+
+def _minutes(row: Object) -> str:
+    """Of training, the mean over the seeds."""
+    seconds = row["train_seconds"]
+    return f"{sum(seconds) / len(seconds) / 60:.0f}" if seconds else ""
 
 
 def _mark(row: Object, notes: list[str]) -> str:
@@ -210,6 +219,8 @@ def _legend(result: Object, head: Sequence[str]) -> str:
     """What the heads of the columns mean."""
     words = {**LEGEND, **({"ACC": OF_STAGES} if result["kind"] == "stages" else {})}
     legend = [f"{name}: {text}." for name, text in words.items() if f"{name} %" in head]
+    if "train min" in head:
+        legend.append("train min: minutes of training by one thread, with other runs beside it.")
     if any(row["published"] and not row["is_comparable"] for row in result["rows"]):
         legend.append(
             "In parentheses: published with another network or verifier than the paper's."
