@@ -1,5 +1,6 @@
 """The stages and the loss that COLT, MAT and MAAR share, and their limits against each other."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from maar.errors import UsageError
 from maar.methods.base import Batch, Outputs
 from maar.methods.colt import COLT
 from maar.methods.consistency import consistency, image_weight
+from maar.methods.layerwise import LayerwiseOutputs
 from maar.methods.maar import MAAR
 from maar.methods.mat import MAT
 from maar.networks import make, relu_indices
@@ -279,6 +281,40 @@ def test_the_whole_maar_objective_by_hand(weight):
     w = {"soft": 1 - right, "hard": (p.argmax(1) != batch.y).double(), "uniform": right * 0 + 1}
     ce = -right.log().mean() - q.gather(1, batch.y[:, None]).log().mean()
     assert total.item() == pytest.approx((ce + 3 * (kl * w[weight]).mean()).item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("weight", ["soft", "hard", "uniform"])
+def test_the_gradient_of_the_consistency_term_by_hand(weight):
+    """Through both distributions and through w: with w' = -p_y (e_y - p) if soft, else 0,
+
+    d / d z_nat = lam / n * sum over regions of share * (w p (log(p / q) - KL) + KL w')
+    d / d z_worst = lam / n * share * w (q - p)
+    """
+    lam, shares, n = 3.0, (0.75, 0.25), 6
+    method = MAAR(lam=lam, weight=weight, base=COLT(attack=SHORT))
+    batch = batch_of(network(), method, n=n)
+    chance = np.random.default_rng(0)
+    logits = [chance.normal(scale=2.0, size=(n, 10)) for _ in range(3)]
+    nat, *worst = (torch.tensor(z, requires_grad=True) for z in logits)
+    y = batch.y = nat.argmax(1)
+    y[: n // 2] = (y[: n // 2] + 1) % 10  # half of them misclassified
+    out = LayerwiseOutputs(batch, list(zip(shares, worst, strict=True)), nat, label=y)
+    found = torch.autograd.grad(method.terms(batch, out)["consistency"], (nat, *worst))
+
+    p, *qs = (np.exp(z) / np.exp(z).sum(1, keepdims=True) for z in logits)
+    e_y = np.eye(10)[y.numpy()]
+    p_y, slope = (p * e_y).sum(1, keepdims=True), np.zeros_like(p)
+    if weight == "soft":
+        w, slope = 1 - p_y, -p_y * (e_y - p)
+    else:
+        w = np.ones((n, 1))
+        w[n // 2 :] = weight == "uniform"
+    by_hand = np.zeros_like(p)
+    for share, q, grad in zip(shares, qs, found[1:], strict=True):
+        kl = (p * np.log(p / q)).sum(1, keepdims=True)
+        by_hand += lam / n * share * (w * p * (np.log(p / q) - kl) + kl * slope)
+        np.testing.assert_allclose(grad.numpy(), lam / n * share * w * (q - p), atol=1e-13)
+    np.testing.assert_allclose(found[0].numpy(), by_hand, atol=1e-13)
 
 
 def test_maar_goes_around_any_method_with_a_worst_point():
