@@ -9,6 +9,7 @@ from maar.attacks import PGD
 from maar.config import TrainConfig
 from maar.eps import Eps
 from maar.errors import UsageError
+from maar.methods import METHODS
 from maar.methods.base import Batch, Outputs
 from maar.methods.colt import COLT
 from maar.methods.consistency import consistency, image_weight
@@ -330,6 +331,19 @@ def test_maar_goes_around_any_method_with_a_worst_point():
 def test_maar_around_itself_is_refused():
     with pytest.raises(UsageError, match="its own base"):
         MAAR(base=MAAR())
+
+
+def test_maars_revision_is_its_own_and_its_bases(monkeypatch):
+    """A correction of either makes another training; today's numbers are the bases' own."""
+    for name in METHODS:
+        base = METHODS[name]
+        if base is not MAAR and base.has_worst:
+            assert MAAR(base=base()).revision == base.revision
+    monkeypatch.setattr(MAAR, "own_revision", 2)
+    corrected = MAAR().revision
+    assert corrected != COLT.revision
+    monkeypatch.setattr(COLT, "revision", COLT.revision + 1)
+    assert len({MAAR().revision, corrected, COLT.revision}) == 3
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
