@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from maar.attacks import PGD
+from maar.bounds.cauchy import Cauchy
 from maar.config import TrainConfig
 from maar.eps import Eps
 from maar.errors import UsageError
@@ -16,7 +18,7 @@ from maar.methods.consistency import consistency, image_weight
 from maar.methods.layerwise import LayerwiseOutputs
 from maar.methods.maar import MAAR
 from maar.methods.mat import MAT
-from maar.networks import make, relu_indices
+from maar.networks import Normalize, make, relu_indices
 from maar.regions import Ball
 
 SHAPES = {"convmed_2_2_100": (1, 28, 28), "convmed_2_4_250": (3, 32, 32)}
@@ -202,6 +204,30 @@ def test_stability_on_a_part_of_the_batch_is_an_estimate_of_the_whole():
     assert first_half != all_images
     with pytest.raises(UsageError, match="stability_images"):
         COLT(stability_images=0.0)
+
+
+@pytest.mark.parametrize("per_group", [True, False])
+def test_the_medians_are_of_each_group_or_of_all(per_group):
+    """At the third ReLU: before it at most one group is projected."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        Normalize([0.5], [0.25]), nn.Conv2d(1, 4, 5, 4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.ReLU(),
+        nn.Flatten(), nn.Linear(96, 20), nn.ReLU(), nn.Linear(20, 15), nn.ReLU(),
+        nn.Linear(15, 10),
+    )  # fmt: skip
+    method = COLT(attack=SHORT, per_group=per_group)
+    batch = batch_of(net, method, 2)
+    found = method.outputs(batch).following
+
+    def following(**knobs):
+        chance = torch.Generator().manual_seed(1)
+        bound = Cauchy(generator=chance, skip_stable=True, sampled=True, **knobs)
+        out = bound(net[:7], Ball(batch.x, batch.eps))
+        return out.lb, out.ub
+
+    torch.testing.assert_close(found, following(per_group=per_group))
+    assert not torch.allclose(found[1], following(per_group=not per_group)[1])
+    assert not COLT().per_group  # what was measured before there was a choice
 
 
 def test_the_last_stage_has_no_stability_term():
