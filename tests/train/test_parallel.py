@@ -14,6 +14,8 @@ import torch
 from maar.attacks.pgd import PGD
 from maar.config import to_toml
 from maar.errors import UsageError
+from maar.methods.colt import COLT
+from maar.methods.maar import MAAR
 from maar.methods.pgd import PGDTraining
 from maar.methods.standard import Standard
 from maar.train.checkpoint import load_weights
@@ -59,19 +61,27 @@ def finish(process: subprocess.Popen) -> str:
     return out
 
 
+ATTACK = PGD(steps=3, random_start=False)  # each process would draw its own starts
+
+
 @pytest.mark.parametrize(
     "method",
-    [Standard(), PGDTraining(attack=PGD(steps=3, random_start=False))],
-    ids=["standard", "pgd"],
+    [Standard(), PGDTraining(attack=ATTACK), MAAR(base=COLT(attack=ATTACK, mix=6.0))],
+    ids=["standard", "pgd", "maar"],
 )
 def test_two_processes_have_the_loss_curve_of_one_with_the_whole_batch(tiny, tmp_path, method):
-    """An epoch is one step here, so that metrics.jsonl has the loss of each of a dozen steps."""
+    """An epoch is one step here, so that metrics.jsonl has the loss of each of a dozen steps.
+
+    MAAR has two stages of them: in neither are there bounds that have to be estimated by chance.
+    """
     config = dataclasses.replace(tiny, method=method)
     config = replaced(config, epochs=12, batch=100, average="ema")
     two = start(tmp_path / "two", config)
     train(config, tmp_path / "one")
     finish(two)
     one = read_metrics(tmp_path / "one")
+    assert [line["stage"] for line in one] == [1] * 12 + [2] * (len(one) - 12)
+    assert len(one) == (24 if method.name == "maar" else 12)
     for line, other in zip(one, read_metrics(tmp_path / "two" / "tiny"), strict=True):
         assert other["loss"] == pytest.approx(line["loss"], rel=1e-4)
         assert other["train"] == pytest.approx(line["train"], abs=0.011)
