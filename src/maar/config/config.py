@@ -52,6 +52,10 @@ class TrainConfig(Settings):
     """arithmetic of the loss; the weights are float32 in any case; 16: on a GPU only"""
     augment: Annotated[str, Check(check_augment)] = "auto"
     """changes to the images: none, shift, crop_flip, affine; auto: as is customary for the data"""
+    latent_images: Count = 0
+    """validation images for latent robustness, measured at the end of each stage; 0: not at all"""
+    latent_steps: Positive = 150
+    """steps of that attack"""
     checkpoint_every: Positive = 1
     """epochs between checkpoints"""
     checkpoint_minutes: AboveZero = 10.0
