@@ -1,6 +1,7 @@
 """Several processes do what one does with the whole batch; one that is lost ends the others."""
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -91,6 +92,24 @@ def test_two_processes_have_the_loss_curve_of_one_with_the_whole_batch(tiny, tmp
     others, _ = load_weights(tmp_path / "two" / "tiny" / "model.safetensors")
     for key in weights:
         assert torch.allclose(weights[key], others[key], atol=1e-4)
+
+
+def test_torchrun_starts_the_processes(tiny, tmp_path):
+    """The real one: its agent, and the two processes that it starts."""
+    method = MAAR(base=COLT(attack=ATTACK))
+    config = replaced(dataclasses.replace(tiny, method=method), epochs=1, batch=50)
+    config = replaced(config, latent_images=5, latent_steps=2)
+    (tmp_path / "c.toml").write_text(to_toml(config))
+    agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    words = ["maar", "train", str(tmp_path / "c.toml"), "--runs", str(tmp_path)]
+    subprocess.run([sys.executable, *agent, *words], check=True, timeout=PATIENCE)
+    assert json.loads((tmp_path / "tiny" / "env.json").read_text())["devices"] == 2
+    train(config, tmp_path / "one")
+    one, two = read_metrics(tmp_path / "one"), read_metrics(tmp_path / "tiny")
+    assert len(one) == 2
+    for line, other in zip(one, two, strict=True):
+        assert other["loss"] == pytest.approx(line["loss"], rel=1e-3)
+        assert set(other["valid"]) == set(line["valid"]) > {"latent_robustness_1"}
 
 
 def outcome(path: Path):
