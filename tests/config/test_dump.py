@@ -97,6 +97,8 @@ OTHER = {  # a value unlike the default for every setting
     ("train", "average_from"): 3,
     ("train", "precision"): "bf16",
     ("train", "augment"): "none",
+    ("train", "latent_images"): 9,
+    ("train", "latent_steps"): 9,
     ("train", "checkpoint_every"): 9,
     ("train", "checkpoint_minutes"): 9.0,
 }

@@ -1,19 +1,24 @@
 """The stages and the loss that COLT, MAT and MAAR share, and their limits against each other."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from maar.attacks import PGD
+from maar.bounds.cauchy import Cauchy
 from maar.config import TrainConfig
 from maar.eps import Eps
 from maar.errors import UsageError
+from maar.methods import METHODS
 from maar.methods.base import Batch, Outputs
 from maar.methods.colt import COLT
 from maar.methods.consistency import consistency, image_weight
+from maar.methods.layerwise import LayerwiseOutputs
 from maar.methods.maar import MAAR
 from maar.methods.mat import MAT
-from maar.networks import make, relu_indices
+from maar.networks import Normalize, make, relu_indices
 from maar.regions import Ball
 
 SHAPES = {"convmed_2_2_100": (1, 28, 28), "convmed_2_4_250": (3, 32, 32)}
@@ -201,6 +206,30 @@ def test_stability_on_a_part_of_the_batch_is_an_estimate_of_the_whole():
         COLT(stability_images=0.0)
 
 
+@pytest.mark.parametrize("per_group", [True, False])
+def test_the_medians_are_of_each_group_or_of_all(per_group):
+    """At the third ReLU: before it at most one group is projected."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        Normalize([0.5], [0.25]), nn.Conv2d(1, 4, 5, 4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.ReLU(),
+        nn.Flatten(), nn.Linear(96, 20), nn.ReLU(), nn.Linear(20, 15), nn.ReLU(),
+        nn.Linear(15, 10),
+    )  # fmt: skip
+    method = COLT(attack=SHORT, per_group=per_group)
+    batch = batch_of(net, method, 2)
+    found = method.outputs(batch).following
+
+    def following(**knobs):
+        chance = torch.Generator().manual_seed(1)
+        bound = Cauchy(generator=chance, skip_stable=True, sampled=True, **knobs)
+        out = bound(net[:7], Ball(batch.x, batch.eps))
+        return out.lb, out.ub
+
+    torch.testing.assert_close(found, following(per_group=per_group))
+    assert not torch.allclose(found[1], following(per_group=not per_group)[1])
+    assert not COLT().per_group  # what was measured before there was a choice
+
+
 def test_the_last_stage_has_no_stability_term():
     net, method = network(), COLT(attack=SHORT)
     assert "stability" not in method.loss(batch_of(net, method, 2))
@@ -281,6 +310,40 @@ def test_the_whole_maar_objective_by_hand(weight):
     assert total.item() == pytest.approx((ce + 3 * (kl * w[weight]).mean()).item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("weight", ["soft", "hard", "uniform"])
+def test_the_gradient_of_the_consistency_term_by_hand(weight):
+    """Through both distributions and through w: with w' = -p_y (e_y - p) if soft, else 0,
+
+    d / d z_nat = lam / n * sum over regions of share * (w p (log(p / q) - KL) + KL w')
+    d / d z_worst = lam / n * share * w (q - p)
+    """
+    lam, shares, n = 3.0, (0.75, 0.25), 6
+    method = MAAR(lam=lam, weight=weight, base=COLT(attack=SHORT))
+    batch = batch_of(network(), method, n=n)
+    chance = np.random.default_rng(0)
+    logits = [chance.normal(scale=2.0, size=(n, 10)) for _ in range(3)]
+    nat, *worst = (torch.tensor(z, requires_grad=True) for z in logits)
+    y = batch.y = nat.argmax(1)
+    y[: n // 2] = (y[: n // 2] + 1) % 10  # half of them misclassified
+    out = LayerwiseOutputs(batch, list(zip(shares, worst, strict=True)), nat, label=y)
+    found = torch.autograd.grad(method.terms(batch, out)["consistency"], (nat, *worst))
+
+    p, *qs = (np.exp(z) / np.exp(z).sum(1, keepdims=True) for z in logits)
+    e_y = np.eye(10)[y.numpy()]
+    p_y, slope = (p * e_y).sum(1, keepdims=True), np.zeros_like(p)
+    if weight == "soft":
+        w, slope = 1 - p_y, -p_y * (e_y - p)
+    else:
+        w = np.ones((n, 1))
+        w[n // 2 :] = weight == "uniform"
+    by_hand = np.zeros_like(p)
+    for share, q, grad in zip(shares, qs, found[1:], strict=True):
+        kl = (p * np.log(p / q)).sum(1, keepdims=True)
+        by_hand += lam / n * share * (w * p * (np.log(p / q) - kl) + kl * slope)
+        np.testing.assert_allclose(grad.numpy(), lam / n * share * w * (q - p), atol=1e-13)
+    np.testing.assert_allclose(found[0].numpy(), by_hand, atol=1e-13)
+
+
 def test_maar_goes_around_any_method_with_a_worst_point():
     from maar.methods.pgd import PGDTraining
 
@@ -294,6 +357,19 @@ def test_maar_goes_around_any_method_with_a_worst_point():
 def test_maar_around_itself_is_refused():
     with pytest.raises(UsageError, match="its own base"):
         MAAR(base=MAAR())
+
+
+def test_maars_revision_is_its_own_and_its_bases(monkeypatch):
+    """A correction of either makes another training; today's numbers are the bases' own."""
+    for name in METHODS:
+        base = METHODS[name]
+        if base is not MAAR and base.has_worst:
+            assert MAAR(base=base()).revision == base.revision
+    monkeypatch.setattr(MAAR, "own_revision", 2)
+    corrected = MAAR().revision
+    assert corrected != COLT.revision
+    monkeypatch.setattr(COLT, "revision", COLT.revision + 1)
+    assert len({MAAR().revision, corrected, COLT.revision}) == 3
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])

@@ -208,3 +208,19 @@ def test_a_plain_line_has_everything():
         "verified error 26.3 %, unstable 12312 | - | 5.2, valid accuracy 77.0 %, "
         "valid robust accuracy 61.0 %, 754.0 s"
     )
+
+
+def test_latent_robustness_is_one_line_of_all_layers():
+    valid = {**RECORD["valid"], "latent_robustness_0": 0.985, "latent_robustness_1": 0.9}
+    record, plan = {**RECORD, "valid": valid}, four_stages()
+    assert "valid latent robustness 98.5 | 90.0 %, 754.0 s" in epoch_line(record, plan)
+    out = io.StringIO()
+    display = LiveDisplay(Console(file=out, width=80))
+    display.begin(Config(name="x"), plan, nn.Linear(1, 1), 100, 0)
+    display.epoch(RECORD)
+    before = out.getvalue()
+    display.epoch(record)
+    display.close()
+    row, line = out.getvalue()[len(before) :].splitlines()[:2]
+    assert row in before  # and no other column
+    assert line == "valid latent robustness 98.5 | 90.0 %"

@@ -17,7 +17,9 @@ from maar.methods.schedules import Constant
 from maar.networks import make
 from maar.networks.layers import Residual
 from maar.regions import Ball
+from maar.train import metrics
 from maar.train.metrics import LatentRegions, Means, check_layers, measure
+from maar.train.parallel import Workers
 from maar.train.trainer import train
 
 SHAPE = (1, 6, 6)
@@ -111,6 +113,26 @@ def test_on_a_network_that_can_be_worked_out():
     assert (found.images, found.correct, found.latent_robust) == (6, 5, {0: 2, 1: 2})
     assert found.accuracy == 5 / 6
     assert found.latent_robustness == {0: 2 / 6, 1: 2 / 6}
+
+
+def test_processes_that_share_the_images_find_what_one_does(net, data, monkeypatch):
+    class Half(Workers):
+        count = 2
+
+        def __init__(self, rank):
+            super().__init__(torch.device("cpu"))
+            self.rank = rank
+
+        def sum(self, numbers):
+            shares.append(numbers)
+            return {key: sum(share[key] for share in shares) for key in numbers}
+
+    monkeypatch.setattr(metrics, "BATCH", 20)
+    shares: list[dict[str, float]] = []
+    alone = measure(net, data, EPS, attack=ATTACK)
+    found = [measure(net, data, EPS, attack=ATTACK, workers=Half(rank)) for rank in (0, 1)]
+    assert found[1] == alone
+    assert found[0].latent_robust != alone.latent_robust  # its own share only, as it came first
 
 
 @pytest.mark.parametrize("bounds", ["crown", "zonotope", "interval"])

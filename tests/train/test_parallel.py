@@ -1,6 +1,7 @@
 """Several processes do what one does with the whole batch; one that is lost ends the others."""
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,8 @@ import torch
 from maar.attacks.pgd import PGD
 from maar.config import to_toml
 from maar.errors import UsageError
+from maar.methods.colt import COLT
+from maar.methods.maar import MAAR
 from maar.methods.pgd import PGDTraining
 from maar.methods.standard import Standard
 from maar.train.checkpoint import load_weights
@@ -59,19 +62,27 @@ def finish(process: subprocess.Popen) -> str:
     return out
 
 
+ATTACK = PGD(steps=3, random_start=False)  # each process would draw its own starts
+
+
 @pytest.mark.parametrize(
     "method",
-    [Standard(), PGDTraining(attack=PGD(steps=3, random_start=False))],
-    ids=["standard", "pgd"],
+    [Standard(), PGDTraining(attack=ATTACK), MAAR(base=COLT(attack=ATTACK, mix=6.0))],
+    ids=["standard", "pgd", "maar"],
 )
 def test_two_processes_have_the_loss_curve_of_one_with_the_whole_batch(tiny, tmp_path, method):
-    """An epoch is one step here, so that metrics.jsonl has the loss of each of a dozen steps."""
+    """An epoch is one step here, so that metrics.jsonl has the loss of each of a dozen steps.
+
+    MAAR has two stages of them: in neither are there bounds that have to be estimated by chance.
+    """
     config = dataclasses.replace(tiny, method=method)
     config = replaced(config, epochs=12, batch=100, average="ema")
     two = start(tmp_path / "two", config)
     train(config, tmp_path / "one")
     finish(two)
     one = read_metrics(tmp_path / "one")
+    assert [line["stage"] for line in one] == [1] * 12 + [2] * (len(one) - 12)
+    assert len(one) == (24 if method.name == "maar" else 12)
     for line, other in zip(one, read_metrics(tmp_path / "two" / "tiny"), strict=True):
         assert other["loss"] == pytest.approx(line["loss"], rel=1e-4)
         assert other["train"] == pytest.approx(line["train"], abs=0.011)
@@ -81,6 +92,24 @@ def test_two_processes_have_the_loss_curve_of_one_with_the_whole_batch(tiny, tmp
     others, _ = load_weights(tmp_path / "two" / "tiny" / "model.safetensors")
     for key in weights:
         assert torch.allclose(weights[key], others[key], atol=1e-4)
+
+
+def test_torchrun_starts_the_processes(tiny, tmp_path):
+    """The real one: its agent, and the two processes that it starts."""
+    method = MAAR(base=COLT(attack=ATTACK))
+    config = replaced(dataclasses.replace(tiny, method=method), epochs=1, batch=50)
+    config = replaced(config, latent_images=5, latent_steps=2)
+    (tmp_path / "c.toml").write_text(to_toml(config))
+    agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    words = ["maar", "train", str(tmp_path / "c.toml"), "--runs", str(tmp_path)]
+    subprocess.run([sys.executable, *agent, *words], check=True, timeout=PATIENCE)
+    assert json.loads((tmp_path / "tiny" / "env.json").read_text())["devices"] == 2
+    train(config, tmp_path / "one")
+    one, two = read_metrics(tmp_path / "one"), read_metrics(tmp_path / "tiny")
+    assert len(one) == 2
+    for line, other in zip(one, two, strict=True):
+        assert other["loss"] == pytest.approx(line["loss"], rel=1e-3)
+        assert set(other["valid"]) == set(line["valid"]) > {"latent_robustness_1"}
 
 
 def outcome(path: Path):

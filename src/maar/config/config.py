@@ -52,6 +52,10 @@ class TrainConfig(Settings):
     """arithmetic of the loss; the weights are float32 in any case; 16: on a GPU only"""
     augment: Annotated[str, Check(check_augment)] = "auto"
     """of the images: none, shift, affine, crop_flip, edge_flip; auto: as is customary for them"""
+    latent_images: Count = 0
+    """validation images for latent robustness, measured at the end of each stage; 0: not at all"""
+    latent_steps: Positive = 150
+    """steps of that attack"""
     checkpoint_every: Positive = 1
     """epochs between checkpoints"""
     checkpoint_minutes: AboveZero = 10.0

@@ -12,13 +12,15 @@ from maar.config.config import Config
 from maar.eps import Eps
 from maar.methods.base import Method
 
-# Where and how often a run is computed and saved, not what is computed. (Threads and devices can
-# change the last bits of a float; `env.json` has them, the experiment is the same.)
+# Where and how often a run is computed, looked at and saved, not what is computed. (Threads and
+# devices can change the last bits of a float; `env.json` has them, the experiment is the same.)
 NOT_HASHED = (
     ("name",),
     ("threads",),
     ("device",),
     ("devices",),
+    ("train", "latent_images"),
+    ("train", "latent_steps"),
     ("train", "checkpoint_every"),
     ("train", "checkpoint_minutes"),
 )

@@ -87,6 +87,8 @@ class Layerwise(Method):
     """factor on the learning rate from stage to stage"""
     projections: Positive = 50
     """random projections per neuron, where bounds for training are estimated by them"""
+    per_group: bool = False
+    """one median of them for each group of error terms, as COLT has it; else one over all groups"""
     max_stages: Count = 0
     """stop after this many stages; 0: one for the input and for every ReLU but the last"""
     stage_epochs: tuple[Positive, ...] = ()
@@ -209,7 +211,7 @@ class Layerwise(Method):
             self.projections,
             generator=batch.generator,
             skip_stable=True,
-            per_group=False,
+            per_group=self.per_group,
             sampled=True,
             # float16 would not hold Cauchy numbers, which have no largest
             dtype=dtype if dtype == torch.bfloat16 else None,

@@ -41,6 +41,8 @@ class MAAR(Method):
         "regularization"
     )
     year: ClassVar[int] = 2020
+    own_revision: ClassVar[int] = 1
+    """As `revision`, of the consistency term alone."""
     idea: ClassVar[str] = "a base method, and KL(p(x)||p(x')) weighted by how wrong the image is"
 
     lam: NonNegative = 6.0
@@ -67,8 +69,8 @@ class MAAR(Method):
 
     @property
     def revision(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The base's."""
-        return self.base.revision
+        """One number for the base's and its own: a correction of either makes another training."""
+        return self.base.revision + 100 * (self.own_revision - 1)
 
     def initialise(self, net: nn.Sequential, generator: torch.Generator) -> None:
         self.base.initialise(net, generator)

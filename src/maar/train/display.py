@@ -33,6 +33,9 @@ BRIEF = {
 }
 # Notes of this name and a ReLU's number hold its unstable neurons per image.
 UNSTABLE_NOTE, UNSTABLE = "unstable_relu_", "unstable"
+# Those of this one hold latent robustness there, 0 at the input.
+LATENT_NOTE, LATENT = "latent_robustness_", "latent robustness"
+BY_LAYER = (UNSTABLE_NOTE, LATENT_NOTE)
 
 
 class Display:
@@ -175,6 +178,8 @@ class LiveDisplay(Display):
             self.console.print(Text(above(columns), "dim"))
             self._row([column.name for column in columns], "dim")
         self._row([column.text for column in columns])
+        if robust := latent(record.get("valid", {})):  # once in a stage: not worth a column
+            self.console.print(f"valid {LATENT} {robust} %", highlight=False)
 
     def note(self, what: str) -> None:
         self.place, self.lines = what, []
@@ -245,7 +250,7 @@ def columns_of(record: dict[str, Any], plan: Plan, width: int) -> list[Column]:
 
 def _metrics(record: dict[str, Any], group: str) -> list[Column]:
     numbers = record.get(group, {})
-    named = {name: x for name, x in numbers.items() if not name.startswith(UNSTABLE_NOTE)}
+    named = {name: x for name, x in numbers.items() if not name.startswith(BY_LAYER)}
     head = f"{group} %"
     least = len(head) if len(named) == 1 else 5  # what stands above needs the room
     return [
@@ -355,21 +360,32 @@ def terms(loss: Mapping[str, float]) -> dict[str, float]:
 
 
 def spell(notes: Mapping[str, float]) -> dict[str, str]:
-    """Names and numbers to show; the unstable ReLUs of all layers as one."""
-    others = {name: x for name, x in notes.items() if not name.startswith(UNSTABLE_NOTE)}
+    """Names and numbers to show; what there is of every layer as one."""
+    others = {name: x for name, x in notes.items() if not name.startswith(BY_LAYER)}
     shown = {words(name): number(name, x) for name, x in others.items()}
-    return {**shown, UNSTABLE: unstable(notes)} if len(others) < len(notes) else shown
+    if robust := latent(notes):
+        shown[LATENT] = f"{robust} %"
+    if few := unstable(notes):
+        shown[UNSTABLE] = few
+    return shown
 
 
 def unstable(notes: Mapping[str, float]) -> str:
     """Unstable ReLUs per image, layer by layer: `312 | 41 | 5.3`; a layer not looked at: `-`."""
-    counts = {
-        int(name.removeprefix(UNSTABLE_NOTE)): x
-        for name, x in notes.items()
-        if name.startswith(UNSTABLE_NOTE)
-    }
+    counts = _by_layer(notes, UNSTABLE_NOTE)
     cells = [counts.get(layer) for layer in range(1, max(counts, default=0) + 1)]
     return " | ".join("-" if x is None else f"{x:.{0 if x >= 10 else 1}f}" for x in cells)
+
+
+def latent(notes: Mapping[str, float]) -> str:
+    """Latent robustness in per cent, from the input on: `98.5 | 96.0 | 93.5`."""
+    return " | ".join(f"{100 * x:.1f}" for x in _by_layer(notes, LATENT_NOTE).values())
+
+
+def _by_layer(notes: Mapping[str, float], prefix: str) -> dict[int, float]:
+    return {
+        int(name.removeprefix(prefix)): x for name, x in notes.items() if name.startswith(prefix)
+    }
 
 
 def words(name: str) -> str:

@@ -28,6 +28,7 @@ from maar.networks import relu_indices
 from maar.networks import split as cut
 from maar.networks.checking import LayerError, check
 from maar.regions import Ball, LatentZonotope, Region
+from maar.train.parallel import Workers
 from maar.train.seeds import generator
 
 # The paper's attack: 150 steps of 0.01 in e, where a region is [-1, 1]^m.
@@ -91,17 +92,20 @@ def measure(
     bounds: str = "crown",
     seed: int = 0,
     progress: Callable[[int], None] = lambda tried: None,
+    workers: Workers | None = None,
 ) -> Measured:
     """Original accuracy, and latent robustness at the `layers` (default: the input, every ReLU).
 
     A network on the CPU or on another device, in evaluation mode; `data` on the same device.
     `progress` is told after each batch how many pairs of image and layer have been tried with it.
+    `workers`: those who share the images, and all get the same answer.
     """
     layers = check_layers(net, layers)
     size = check_images(net, data, split, limit)
     regions = LatentRegions(net, data.shape, layers, bounds)
     correct, robust = 0, dict.fromkeys(layers, 0)
-    for start in range(0, size, BATCH):
+    rank, count = (workers.rank, workers.count) if workers else (0, 1)
+    for start in range(rank * BATCH, size, count * BATCH):  # several processes take turns
         part = slice(start, min(start + BATCH, size))
         x, y = data.images(split, part), data.labels(split, part)
         with torch.no_grad():
@@ -114,6 +118,9 @@ def measure(
                 attacked = search(net, found[layer], y[right], attacks=[attack], generator=chance)
                 robust[layer] += int((~attacked.broken).sum())
             progress(len(x))
+    if workers:
+        sums = workers.sum({"correct": correct, **{str(d): n for d, n in robust.items()}})
+        correct, robust = int(sums["correct"]), {d: int(sums[str(d)]) for d in layers}
     return Measured(size, correct, robust)
 
 

@@ -238,6 +238,8 @@ def _continued(path: Path, wanted: Config) -> Config:
         devices=wanted.devices,
         train=dataclasses.replace(
             stored.train,
+            latent_images=wanted.train.latent_images,
+            latent_steps=wanted.train.latent_steps,
             checkpoint_every=wanted.train.checkpoint_every,
             checkpoint_minutes=wanted.train.checkpoint_minutes,
         ),

@@ -30,7 +30,7 @@ from maar.train.averaging import Average
 from maar.train.checkpoint import Parts, Position
 from maar.train.display import Display, epoch_line
 from maar.train.env import environment, resolve_threads
-from maar.train.evaluate import evaluate, images
+from maar.train.evaluate import evaluate, images, latent_robustness
 from maar.train.optim import Descent, lr_schedule
 from maar.train.parallel import Workers, connect
 from maar.train.plan import Epoch, Plan
@@ -136,6 +136,11 @@ class Trainer:
             raise UsageError(
                 f"batch = {train.batch} cannot be shared evenly by {self.workers.count} processes"
             )
+        if train.latent_images and not self.data.size("valid"):
+            raise UsageError(
+                f"latent_images = {train.latent_images} needs images to validate on "
+                f"(accepted: 0, or with --valid {train.latent_images} or more)"
+            )
         stages = self.method.stages(self.net, self.config.eps, train)
         shortest = min(stage.epochs for stage in stages)
         if train.average != "none" and train.average_from >= shortest:
@@ -223,6 +228,9 @@ class Trainer:
         }
         if self.data.size("valid"):
             record["valid"] = self._evaluate("valid", epoch.stage)
+        if train.latent_images and record["epoch"] == record["epochs"]:
+            self.display.note("latent robustness")
+            record["valid"] |= latent_robustness(self.config, self.judged, self.data, self.workers)
         record["images_per_second"] = round(steps * train.batch / progress.seconds, 1)
         record["seconds"] = round(time.perf_counter() - began, 3)
         return record
