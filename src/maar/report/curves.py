@@ -14,6 +14,10 @@ VERIFIED_ERROR = (
     "Verified error is the paper's name for the success of the stage's attack on the correctly "
     "classified training images: no verifier has been asked."
 )
+ON_TRAINING = (
+    "These runs have no validation images: accuracy is of the training images, as they were "
+    "trained on during the epoch."
+)
 MOST_STAGES = 64
 """No network has more layers to stop at: a damaged line must not make a million rows."""
 Measure = Callable[[Object], float | None]
@@ -21,6 +25,12 @@ Measure = Callable[[Object], float | None]
 
 def _of(part: str, key: str) -> Measure:
     return lambda line: number(table(line, part), key)
+
+
+def training_accuracy(line: Object) -> float | None:
+    """Of an epoch that has no accuracy on validation images; None if it has."""
+    is_known = number(table(line, "valid"), "accuracy") is not None
+    return None if is_known else number(table(line, "train"), "accuracy")
 
 
 # id, title, axis, whether it is a share, where it stands in a line of metrics.jsonl, caption
@@ -40,6 +50,15 @@ CURVES: tuple[tuple[str, str, str, bool, Measure, str], ...] = (
         True,
         _of("valid", "accuracy"),
         "",
+    ),
+    # In a figure of its own: nobody should compare it with the others'.
+    (
+        "training-accuracy",
+        "Accuracy on training images",
+        "accuracy on training images",
+        True,
+        training_accuracy,
+        ON_TRAINING,
     ),
     (
         "robust-accuracy",
