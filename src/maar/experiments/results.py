@@ -152,9 +152,12 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
     certified = [seed.result("certify") for seed in seeds if seed.result("certify")]
     tasks = dict.fromkeys(task for tasks in point.tasks for task in tasks)
     eps = str(point.x) if kind == "eps" else point.setting.eps
+    # What is drawn of a training, for whoever has this file but not the runs.
+    epochs = {"epochs": [x.result("train").get("epochs", {}) for x in seeds]}
     return {
         "setting": point.setting.name,
         "setting_title": point.setting.title,
+        "data": point.runs[0].config.data,
         "system": row.label,
         "method": row.method,
         "flags": dict(row.flags),
@@ -189,6 +192,7 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         "hardware": "; ".join(dict.fromkeys(x.result("train").get("machine", "") for x in seeds)),
         "certified_on": "; ".join(dict.fromkeys(each["machine"] or "?" for each in certified)),
         "runs": [str(seed.run.folder) for seed in seeds],
+        **(epochs if kind == "training" else {}),
         "certify": [each["store"] for each in certified],
         "commands": [task.command for task in tasks],
     }

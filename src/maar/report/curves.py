@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from maar.report.collect import Collected, Run
+from maar.report.collect import Run
 from maar.report.model import Axis, Band, Figure, Series
 from maar.report.read import Object, count, number, table
-from maar.report.systems import System, eps_text, systems
+from maar.report.systems import System, eps_text
 
 VERIFIED_ERROR = (
     "Verified error is the paper's name for the success of the stage's attack on the correctly "
@@ -72,10 +72,10 @@ CURVES: tuple[tuple[str, str, str, bool, Measure, str], ...] = (
 )
 
 
-def curve_figures(found: Collected) -> list[Figure]:
+def curve_figures(every: Iterable[System], prefix: str = "") -> list[Figure]:
     """For each data set, radius and number of stages one figure of every measure."""
     groups: dict[tuple[str, str, int], list[tuple[System, Run]]] = {}
-    for system in systems(found.runs):
+    for system in every:
         for run in system.runs:
             if run.metrics:
                 key = (run.data, eps_text(run.eps), stages_of(run))
@@ -92,7 +92,7 @@ def curve_figures(found: Collected) -> list[Figure]:
                 continue
             figures.append(
                 Figure(
-                    f"curve-{id}{suffix}",
+                    f"{prefix}curve-{id}{suffix}",
                     f"{title} ({where})",
                     "lines",
                     axis,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from maar.report.certification import line
-from maar.report.collect import MODEL, Collected, Evaluation, Run
+from maar.report.collect import MODEL, Evaluation, Run
 from maar.report.curves import ON_TRAINING, VERIFIED_ERROR, stages_of, training_accuracy
 from maar.report.model import Axis, Cell, Column, Evidence, Figure, Table
 from maar.report.read import Object, count, number, table, word
@@ -18,7 +18,6 @@ from maar.report.systems import (
     plain,
     same,
     seconds_cell,
-    systems,
     trained,
 )
 
@@ -49,9 +48,9 @@ def last_line(run: Run, stage: int) -> Object:
     return {}
 
 
-def stage_table(found: Collected) -> Table | None:
+def stage_table(every: Iterable[System]) -> Table | None:
     """One row for each stage of each system; None if no run has more than one."""
-    several = [system for system in systems(found.runs) if stage_count(system) > 1]
+    several = [system for system in every if stage_count(system) > 1]
     measures: dict[str, Measure] = {"accuracy": _accuracy}
     helps = {"accuracy": "On the validation images, in %"}
     # A column of its own, where it is all that some run has.
@@ -191,9 +190,9 @@ def _attacked(file: Evaluation, layer: str, run: Run) -> Evidence:
     )
 
 
-def stage_figures(found: Collected) -> list[Figure]:
+def stage_figures(every: Iterable[System], prefix: str = "") -> list[Figure]:
     """Verified error, accuracy, CR and latent robustness by stage, a line for each system."""
-    several = [system for system in systems(found.runs) if stage_count(system) > 1]
+    several = [system for system in every if stage_count(system) > 1]
 
     def measured(measure: Measure) -> Callable[[System, int], Sequence[float]]:
         return lambda system, stage: _measured(system, stage, measure)[0]
@@ -227,10 +226,11 @@ def stage_figures(found: Collected) -> list[Figure]:
                 if sum(map(bool, values)) > 1:
                     series.append(line(system.name, tuple(map(str, stages)), values))
             if series:
-                number_ = sum(figure.id.startswith(f"stages-{id}") for figure in figures)
+                name = f"{prefix}stages-{id}"
+                number_ = sum(figure.id.startswith(name) for figure in figures)
                 figures.append(
                     Figure(
-                        f"stages-{id}" if not number_ else f"stages-{id}-{number_ + 1}",
+                        name if not number_ else f"{name}-{number_ + 1}",
                         f"{title} ({data[0]}, eps {data[1]})",
                         "lines",
                         Axis("stage", "category"),
