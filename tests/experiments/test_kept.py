@@ -325,6 +325,24 @@ def test_a_caveat_is_said_until_the_run_is_trained_anew(plan, done, files):
     assert caveat(train.run) == ""
 
 
+def test_weights_that_are_not_known_are_said_to_be_so(plan, done, tmp_path):
+    """As of trainings that were kept before their hashes were."""
+    train, _, before = done
+    assert before["weights"] == result(plan, "", {})["weights"] == ""
+    assert "- weights:" not in markdown(before)
+    about = json.loads(train.run.kept.read_text())
+    about["trainings"][0]["model"] = "not known"
+    del about["trainings"][0]["tasks"][0]["result"]["model"]
+    train.run.kept.write_text(json.dumps(about))
+    told = result(plan, "", {})
+    said = "those of 1 of 1 runs are not known by hash (measured before hashes were kept)"
+    assert f"- weights: {said}\n" in markdown(told)
+    path = tmp_path / "table1.json"
+    path.write_text(json_text(told))
+    (section,) = make_report(collect([path])).sections
+    assert f"weights: {said}" in section.caption
+
+
 def trained_again(train, certify, files, images):
     """To other weights, certified on so many images, and lost again."""
     files.train(train.run, accuracy=0.8)

@@ -66,6 +66,7 @@ def experiment_section(
         "Compared with": word(content, "of"),
         "profile": word(content, "profile"),
         "hardware": word(content, "hardware"),
+        "weights": word(content, "weights"),
         "command": word(content, "command"),
     }
     said = "; ".join(f"{key}: {text}" for key, text in facts.items() if text)
