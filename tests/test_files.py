@@ -1,6 +1,7 @@
 """Files are whole or absent, locks are exclusive, hashes are of the content."""
 
 import hashlib
+import json
 import os
 import stat
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from maar.errors import RunError
-from maar.files import atomic_path, locked, sha256_file, write_bytes, write_text
+from maar.files import atomic_path, json_text, locked, sha256_file, write_bytes, write_text
 
 
 def test_sha256_of_more_than_one_piece(tmp_path):
@@ -26,6 +27,16 @@ def test_writes_whole_files_into_new_folders(tmp_path):
     write_bytes(tmp_path / "a" / "b.txt", b"new")
     assert (tmp_path / "a" / "b.txt").read_bytes() == b"new"
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["b.txt"]
+
+
+def test_json_has_lists_of_numbers_on_one_line():
+    content = {"a": [1, -2.5e-07, None], "b": [[], [3]], "c": ["[\n1,\n2]", "x"], "d": [{"e": 1}]}
+    text = json_text(content)
+    assert json.loads(text) == content
+    lines = text.splitlines()
+    assert ' "a": [1, -2.5e-07, null],' in lines
+    assert "  [3]" in lines
+    assert '  "x"' in lines  # (texts are one below the other)
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from errno import ENOTDIR
@@ -63,6 +65,17 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, content: str) -> None:
     """Write a whole UTF-8 text file atomically."""
     write_bytes(path, content.encode())
+
+
+def json_text(content: object) -> str:
+    """JSON to be read and compared by people: indented, the numbers of a list on one line."""
+    text = json.dumps(content, indent=1)
+    # (no line ends within a string, so that nothing in quotes is ever taken for a list)
+    return re.sub(r"\[\n[^][{}\"]*\]", lambda found: _on_a_line(found[0]), text) + "\n"
+
+
+def _on_a_line(numbers: str) -> str:
+    return f"[{' '.join(numbers[1:-1].split())}]"
 
 
 @contextlib.contextmanager

@@ -14,7 +14,10 @@ from maar.experiments.measured import in_folder, keep_all, left, require_data, s
 from maar.experiments.plan import ordered
 from maar.experiments.results import result
 from maar.experiments.show import markdown
+from maar.files import json_text
 from maar.networks import weights_hash
+from maar.report.build import make_report
+from maar.report.collect import collect
 from maar.train.run import load_network
 
 VERDICTS = ["verified"] * 4 + ["misclassified"]
@@ -99,14 +102,68 @@ def test_of_ones_own_network_and_images_nothing_is_kept(done, files):
         assert not recall(task)
 
 
-def test_curves_need_the_run_itself(plan_of, files, tmp_path):
-    """What is drawn are its epochs."""
-    tasks = plan_of("fig2", "smoke", kept=tmp_path / "kept").tasks
-    for task in tasks:
+@pytest.fixture
+def drawn(plan_of, files, tmp_path):
+    """Figure 2, trained and kept; the runs are still here."""
+    plan = plan_of("fig2", "smoke", kept=tmp_path / "kept")
+    for task in plan.tasks:
         files.train(task.run)
-    assert work.work(tasks, Local(1), work.Display()) == {}
-    shutil.rmtree(tasks[0].run.folder)
-    assert left(tasks) == [tasks[0]]
+    assert work.work(plan.tasks, Local(1), work.Display()) == {}
+    return plan
+
+
+def curves(plan, path, *runs):
+    """By id, without what they are called after; from the file of the result and these runs."""
+    path.write_text(json_text(result(plan, "", {})))
+    figures = make_report(collect([path, *runs])).figures()
+    return {figure.id.removeprefix("fig2-"): figure for figure in figures}
+
+
+def test_curves_are_drawn_when_the_runs_are_gone(drawn, tmp_path):
+    path, runs = tmp_path / "fig2.json", tmp_path / "runs"
+    before = curves(drawn, path, runs)
+    shutil.rmtree(runs)
+    after = curves(drawn, path)
+    assert left(drawn.tasks) == []
+    names = ("curve-verified-error", "curve-accuracy", "stages-verified-error", "stages-accuracy")
+    assert list(after) == list(names)
+    for name in names:
+        ours, theirs = after[name], before[name]
+        assert (ours.title, ours.bands, ours.x, ours.y) == (
+            theirs.title,
+            theirs.bands,
+            theirs.x,
+            theirs.y,
+        )
+        assert len(ours.series) == 2
+        for mine, other in zip(ours.series, theirs.series, strict=True):
+            assert mine.x == other.x
+            assert mine.y == pytest.approx(other.y, abs=1e-5)
+    assert [one.group for one in after["curve-accuracy"].series] == ["COLT", "MAT"]
+
+
+def test_curves_of_runs_that_are_here_are_drawn_once(drawn, tmp_path):
+    path, runs = tmp_path / "fig2.json", tmp_path / "runs"
+    curves(drawn, path)
+    every = [figure.id for figure in make_report(collect([path, runs])).figures()]
+    assert "curve-accuracy" in every
+    assert not [name for name in every if name.startswith("fig2-")]
+    # One that is here is not enough to compare the two.
+    some = [figure.id for figure in make_report(collect([path, next(runs.iterdir())])).figures()]
+    assert "fig2-curve-accuracy" in some
+
+
+def test_a_file_without_epochs_is_an_answer_to_tables_only(drawn):
+    """As files of earlier versions are: curves need the run itself then."""
+    task, other = drawn.tasks
+    about = json.loads(task.run.kept.read_text())
+    del about["trainings"][0]["tasks"][0]["result"]["epochs"]
+    task.run.kept.write_text(json.dumps(about))
+    shutil.rmtree(task.run.folder)
+    shutil.rmtree(other.run.folder)
+    assert left([task, other]) == [task]
+    assert recall(dataclasses.replace(task, is_drawn=False))["accuracy"] == 0.9
+    assert not recall(task)
 
 
 def test_a_run_that_is_not_finished_mixes_with_nothing(done, files):
@@ -268,6 +325,24 @@ def test_a_caveat_is_said_until_the_run_is_trained_anew(plan, done, files):
     assert caveat(train.run) == ""
 
 
+def test_weights_that_are_not_known_are_said_to_be_so(plan, done, tmp_path):
+    """As of trainings that were kept before their hashes were."""
+    train, _, before = done
+    assert before["weights"] == result(plan, "", {})["weights"] == ""
+    assert "- weights:" not in markdown(before)
+    about = json.loads(train.run.kept.read_text())
+    about["trainings"][0]["model"] = "not known"
+    del about["trainings"][0]["tasks"][0]["result"]["model"]
+    train.run.kept.write_text(json.dumps(about))
+    told = result(plan, "", {})
+    said = "those of 1 of 1 runs are not known by hash (measured before hashes were kept)"
+    assert f"- weights: {said}\n" in markdown(told)
+    path = tmp_path / "table1.json"
+    path.write_text(json_text(told))
+    (section,) = make_report(collect([path])).sections
+    assert f"weights: {said}" in section.caption
+
+
 def trained_again(train, certify, files, images):
     """To other weights, certified on so many images, and lost again."""
     files.train(train.run, accuracy=0.8)
@@ -360,7 +435,6 @@ def test_experiments_that_share_a_run_may_come_in_any_order(plan_of, files, tmp_
         keep_all(tasks)
         assert all(recall(task) for task in tasks)
         shutil.rmtree(tmp_path / "runs")
-        drawn = {task.run.name for task in plans[1].tasks}
-        to_do = left(tasks)
-        assert {task.what for task in to_do} == {"train"}
-        assert {task.run.name for task in to_do} == drawn
+        assert left(tasks) == []
+        for task in plans[1].tasks:
+            assert recall(task)["epochs"]["stage"] == [1, 1, 2, 2]

@@ -43,7 +43,7 @@ def test_a_run_that_was_interrupted(tasks, files):
     files.train(tasks[0].run)
     (tasks[0].run.folder / "result.json").unlink()
     state = state_of(tasks[0])
-    assert (state.word, state.progress) == ("half done", "stage 1/1 epoch 1/1")
+    assert (state.word, state.progress) == ("half done", "stage 2/2 epoch 2/2")
 
 
 def test_certified_images_are_counted(tasks, files):

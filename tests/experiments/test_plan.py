@@ -122,6 +122,39 @@ def test_a_row_without_a_recipe_is_skipped(plan_of, monkeypatch):
         plan_of("table1", methods=("mat",), **MNIST)
 
 
+@pytest.mark.parametrize(
+    ("name", "there", "skipped"),
+    [
+        (
+            "table1",
+            15,
+            [
+                *("cifar10-2_255-rs", "cifar10-2_255-diffai"),
+                *("cifar10-8_255-crown_ibp", "cifar10-8_255-ibp"),
+                *("cifar10-8_255-rs", "cifar10-8_255-diffai"),
+            ],
+        ),
+        (
+            "methods",
+            22,
+            [
+                *("cifar10-2_255-diffai", "cifar10-2_255-rs", "cifar10-2_255-taps"),
+                *("cifar10-2_255-staps", "cifar10-2_255-cc_ibp", "cifar10-2_255-exp_ibp"),
+                *("cifar10-2_255-trades", "cifar10-2_255-mart"),
+            ],
+        ),
+    ],
+)
+def test_rows_that_the_cpu_has_no_recipe_for(plan_of, name, there, skipped):
+    """As docs/reproduce.md says: change it with this."""
+    plan = plan_of(name)
+    assert [reason for _, reason in plan.skipped] == [
+        f"there is no recipe {recipe}-cpu" for recipe in skipped
+    ]
+    assert len(plan.points) == there
+    assert plan_of(name, "paper").skipped == []
+
+
 def test_smoke_knows_one_setting(plan_of):
     plan = plan_of("fig2", "smoke")
     assert plan.skipped == [("cifar10-2_255", "profile smoke knows mnist-0.1 only")]

@@ -53,6 +53,7 @@ def test_what_was_measured_how(found):
     assert found["hardware"]
     assert row["certified_on"] == "a laptop"
     assert set(found["versions"]) == {"maar", "python", "torch"}
+    assert "epochs" not in row  # (nothing is drawn of them in a table)
     json.dumps(found, allow_nan=False)
 
 
@@ -157,6 +158,16 @@ def test_curves_come_with_the_last_epochs_numbers(plan_of, files):
     for task in plan.tasks:
         files.train(task.run)
     found = result(plan, "", {})
-    assert found["rows"][0]["metrics"]["verified_error"]["mean"] == 0.25
+    row = found["rows"][0]
+    assert row["metrics"]["verified_error"]["mean"] == 0.25
+    assert row["epochs"] == [
+        {
+            "stage": [1, 1, 2, 2],
+            "epoch": [1, 2, 1, 2],
+            "verified_error": [0.5, 0.25, 0.25, 0.125],
+            "accuracy": [0.82346, 0.76173, 0.76173, 0.73086],
+            "accuracy_of": "valid",
+        }
+    ]
     assert "VE %" in shown(found).head
     assert "an attack's result, not a verifier's" in markdown(found)

@@ -228,7 +228,15 @@ def renamed(example):
     return lambda new: with_name(example, new)
 
 
-def write_run(path: Path, *, seed: int = 0, lam: float = 6.0, epochs=(2, 2), done: int = 4) -> Path:
+def write_run(
+    path: Path,
+    *,
+    seed: int = 0,
+    lam: float = 6.0,
+    epochs=(2, 2),
+    done: int = 4,
+    has_valid: bool = True,
+) -> Path:
     """The folder of a run with two stages, of which `done` epochs are over."""
     path.mkdir(parents=True)
     (path / "config.toml").write_text(
@@ -248,11 +256,13 @@ def write_run(path: Path, *, seed: int = 0, lam: float = 6.0, epochs=(2, 2), don
                     "epochs": length,
                     "eps": 0.12 - 0.01 * stage,
                     "loss": {"total": 1 - quality},
-                    "train": {"accuracy": 0.7 + quality, "verified_error": 0.3 - quality},
+                    "train": {"accuracy": 0.65 + quality, "verified_error": 0.3 - quality},
                     "valid": {"accuracy": 0.7 + quality, "robust_accuracy": 0.6 + quality},
                     "seconds": 10.0,
                 }
             )
+            if not has_valid:
+                del lines[-1]["valid"]
     text = "".join(json.dumps(line) + "\n" for line in lines[:done])
     (path / "metrics.jsonl").write_text(text)
     facts = {"cpu": "AMD EPYC", "threads": 2, "command": ["maar", "train", "demo"]}

@@ -122,6 +122,35 @@ def test_stages(seeds):
     assert figure.series[0].y == pytest.approx((0.4, 0.55))
 
 
+def test_without_validation_images_accuracy_is_of_training_images(tmp_path, make_run):
+    make_run(tmp_path / "split-seed0")
+    make_run(tmp_path / "all-seed0", lam=2.0, has_valid=False)
+    report = make_report(collect([tmp_path]))
+    for by in ("curve", "stages"):
+        own, other = block(report, f"{by}-accuracy"), block(report, f"{by}-training-accuracy")
+        assert ([s.group for s in own.series], [s.group for s in other.series]) == (
+            ["split"],
+            ["all"],
+        )
+        assert "training images" in other.title
+        assert "no validation images" in other.caption
+        assert other.y.label == "accuracy on training images"
+    assert block(report, "curve-training-accuracy").series[0].y == pytest.approx(
+        (0.76, 0.77, 0.86, 0.87)
+    )
+    assert block(report, "stages-training-accuracy").series[0].y == pytest.approx((0.77, 0.87))
+    table = block(report, "stages")
+    assert column(table, "accuracy") == ["", "", "82.00", "92.00"]
+    assert column(table, "training accuracy") == ["77.00", "87.00", "", ""]
+
+
+def test_with_validation_images_nothing_is_said_of_training_images(seeds):
+    report = make_report(collect([seeds]))
+    assert not any("training-accuracy" in figure.id for figure in report.figures())
+    names = [column.name for column in block(report, "stages").columns]
+    assert "training accuracy" not in names
+
+
 def test_latent_robustness_of_a_stage(tmp_path, make_run):
     run = make_run(tmp_path / "a")
     content = {"weights": "stage-1-last", "images": 100, "of": 10_000, "split": "test"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -19,7 +18,7 @@ from maar.cli.interrupt import leave_at_once
 from maar.cli.parse import Switch, parse
 from maar.errors import MaarError, RunError, UsageError, unknown
 from maar.experiments.tables import experiment, experiments, profiles
-from maar.files import write_text
+from maar.files import json_text, write_text
 
 if TYPE_CHECKING:
     from maar.experiments.launch import Launcher
@@ -268,7 +267,7 @@ def _conclude(
         print(f"nothing is known of {plan.stem} yet")
         return
     path = out / f"{plan.stem}.json"
-    write_text(path, json.dumps(found, indent=1) + "\n")
+    write_text(path, json_text(found))
     page = markdown(found)
     write_text(path.with_suffix(".md"), page)
     console = Console()

@@ -1,8 +1,9 @@
 """What was measured on a run, in a file that outlives the run's folder.
 
-Weights and verdicts are megabytes that stay on the machine that made them; what they said is a
-few lines, `OUT/runs/RUN.json`. An experiment that is continued elsewhere, or after the folder is
-gone, takes from there what was asked before, and does only the rest.
+Weights and verdicts are megabytes that stay on the machine that made them; what they said, and
+what each epoch measured, is a few lines, `OUT/runs/RUN.json`. An experiment that is continued
+elsewhere, or after the folder is gone, takes from there what was asked before, and does only the
+rest.
 
 A file speaks of one configuration, and of each training of it apart: nothing in a table is put
 together from two networks. While the run is here, only what was said of its weights is an answer;
@@ -32,7 +33,7 @@ from maar.data import DATASETS
 from maar.eps import Eps
 from maar.errors import MaarError
 from maar.experiments.plan import Run, Task
-from maar.files import locked, write_text
+from maar.files import json_text, locked, write_text
 from maar.networks import NETWORKS
 
 FORMAT = 2
@@ -76,7 +77,7 @@ def keep(task: Task, result: Answer) -> None:
             "config": to_table(run.config),
             "trainings": [*(each for each in others if not _says_all(mine, each)), mine],
         }
-        write_text(run.kept, json.dumps(about, indent=1) + "\n")
+        write_text(run.kept, json_text(about))
 
 
 def model_hash(run: Run) -> str:
@@ -108,7 +109,8 @@ def _asked(task: Task) -> Answer:
 
 def _is_enough(task: Task, result: Answer) -> bool:
     if task.what == "train":
-        return True
+        # (files of earlier versions have the numbers of the end alone)
+        return bool(result.get("epochs")) or not task.is_drawn
     if task.what == "certify" and result.get("settings", settings_of(task.profile.preset)) != (
         settings_of(task.profile.preset)
     ):

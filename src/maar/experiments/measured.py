@@ -17,6 +17,7 @@ from maar.certify.tally import Tally
 from maar.errors import MaarError, RunError, UsageError
 from maar.experiments.kept import keep, model_hash, recall, settings_of
 from maar.experiments.plan import Run, Task
+from maar.experiments.series import series
 from maar.train.revision import earlier_revision
 from maar.train.status import in_use, is_run, read_metrics, status
 
@@ -49,7 +50,7 @@ class State:
 def state_of(task: Task) -> State:
     """What is known of a task, from the run's folder or else from what was kept."""
     here = in_folder(task)
-    before = {} if here.result or task.is_drawn else recall(task)
+    before = {} if here.result else recall(task)
     return State(here.done, here.whole, "", before, is_kept=True) if before else here
 
 
@@ -139,7 +140,7 @@ def _training(task: Task) -> State:
         known = {key: value for key, value in values.items() if value is not None}
         seconds = found.result["seconds"]
         known |= {"seconds": seconds, "machine": _trained_on(task.run)}
-        known["model"] = model_hash(task.run)
+        known |= {"model": model_hash(task.run), "epochs": series(metrics)}
         return State(len(metrics), len(metrics), "", known)
     if not found.last:
         return State()

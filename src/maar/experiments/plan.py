@@ -85,7 +85,7 @@ class Task:
     layer: int = 0
     """The ReLU behind which latent robustness is measured."""
     is_drawn: bool = field(default=False, compare=False)
-    """Whether curves are drawn from its epochs: then to know what it said is not enough."""
+    """Whether curves are drawn of its epochs: then to know how it ended is not enough."""
 
     @property
     def label(self) -> str:

@@ -68,7 +68,7 @@ class Seed:
 def result(plan: Plan, command: str, failed: dict[Task, str]) -> Object:
     """Everything that is known now, for NAME.json."""
     experiment, profile = plan.experiment, plan.choice.profile
-    rows, missing, spent = [], 0, {}
+    rows, missing, spent, models = [], 0, {}, {}
     for point in plan.points:
         seeds = [
             Seed(run, tuple((task, state_of(task)) for task in tasks), point.stage > 0)
@@ -78,6 +78,7 @@ def result(plan: Plan, command: str, failed: dict[Task, str]) -> Object:
         missing += len(seeds) - len(whole)
         # (rows share a training, and may share a certification)
         spent |= {task: s.result["seconds"] for seed in whole for task, s in seed.states}
+        models |= {seed.run: seed.result("train").get("model", "") for seed in whole}
         rows.append(_row(point, whole, plan))
     _require_agreement(plan)
     total = sum(len(point.runs) for point in plan.points)
@@ -98,6 +99,7 @@ def result(plan: Plan, command: str, failed: dict[Task, str]) -> Object:
         "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "hardware": _measured_on(rows) or machine(),
         "seconds": round(sum(spent.values()), 1),
+        "weights": _unknown_weights(models),
         "versions": versions(),
         "rows": rows,
         "beside": [
@@ -152,9 +154,12 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
     certified = [seed.result("certify") for seed in seeds if seed.result("certify")]
     tasks = dict.fromkeys(task for tasks in point.tasks for task in tasks)
     eps = str(point.x) if kind == "eps" else point.setting.eps
+    # What is drawn of a training, for whoever has this file but not the runs.
+    epochs = {"epochs": [x.result("train").get("epochs", {}) for x in seeds]}
     return {
         "setting": point.setting.name,
         "setting_title": point.setting.title,
+        "data": point.runs[0].config.data,
         "system": row.label,
         "method": row.method,
         "flags": dict(row.flags),
@@ -189,6 +194,7 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         "hardware": "; ".join(dict.fromkeys(x.result("train").get("machine", "") for x in seeds)),
         "certified_on": "; ".join(dict.fromkeys(each["machine"] or "?" for each in certified)),
         "runs": [str(seed.run.folder) for seed in seeds],
+        **(epochs if kind == "training" else {}),
         "certify": [each["store"] for each in certified],
         "commands": [task.command for task in tasks],
     }
@@ -198,6 +204,15 @@ def _measured_on(rows: Iterable[Object]) -> str:
     """The machines of the numbers, which need not be this one."""
     found = (row["certified_on"] or row["hardware"] for row in rows)
     return "; ".join(dict.fromkeys(filter(None, found)))
+
+
+def _unknown_weights(models: dict[Run, str]) -> str:
+    """What to say where nobody can tell any more whose numbers they are."""
+    unknown = sum(not model for model in models.values())
+    if not unknown:
+        return ""
+    of = f"{unknown} of {len(models)} runs are not known by hash"
+    return f"those of {of} (measured before hashes were kept)"
 
 
 def _other_stages(point: Point, plan: Plan) -> str:

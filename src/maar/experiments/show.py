@@ -162,6 +162,7 @@ def facts(result: Object) -> list[tuple[str, str]]:
         ("verifiers", f"preset {', '.join(presets)}: {', '.join(verifiers)}" if presets else ""),
         ("hardware", f"{result['hardware']}; {hours:.2f} core hours in all"),
         ("measured before", _before(result)),
+        ("weights", result.get("weights", "")),
         ("caveat", caveats(result)),
         ("versions", ", ".join(f"{name} {text}" for name, text in result["versions"].items())),
         ("command", f"`{result['command']}`"),

@@ -19,6 +19,7 @@ from maar.report.read import Object
 from maar.report.results import cascade_table, certifications_table, results_table
 from maar.report.runs import config_table, runs_table
 from maar.report.stages import stage_figures, stage_table
+from maar.report.systems import systems
 
 SHOWN_PROBLEMS = 20
 
@@ -28,8 +29,9 @@ def make_report(found: Collected, title: str = "", command: str = "") -> Report:
     problems = list(found.problems)
     own = _sections(found, problems) if found.runs else []
     sections: list[Section] = []
+    here = {run.path.resolve().name for run in found.runs if run.state == "finished"}
     for path, content in found.experiments:
-        if (section := _experiment(path, content, [*sections, *own])) is not None:
+        if (section := _experiment(path, content, [*sections, *own], here)) is not None:
             sections.append(section)
     for path, content in found.experiments:
         if content and not any(isinstance(content.get(key), list) for key in ("rows", "beside")):
@@ -57,12 +59,14 @@ def make_report(found: Collected, title: str = "", command: str = "") -> Report:
     )
 
 
-def _experiment(path: Path, content: Object, others: list[Section]) -> Section | None:
+def _experiment(
+    path: Path, content: Object, others: list[Section], here: set[str]
+) -> Section | None:
     """Its section; two files may have one name, but no two blocks of a page."""
     taken = {name for section in others for name in _ids(section)}
     name = slug(path.stem)
     for id in (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3))):
-        section = experiment_section(path, content, id)
+        section = experiment_section(path, content, id, here)
         if section is None or not taken & _ids(section):
             return section
     raise AssertionError("there are more names than sections")
@@ -74,6 +78,7 @@ def _ids(section: Section) -> set[str]:
 
 
 def _sections(found: Collected, problems: list[str]) -> list[Section]:
+    every = systems(found.runs)
     return [
         _section(
             "results",
@@ -84,14 +89,14 @@ def _sections(found: Collected, problems: list[str]) -> list[Section]:
         _section(
             "training",
             "Training",
-            curve_figures(found),
+            curve_figures(every),
             "No run has finished an epoch yet.",
             "Each point is an epoch; dashed runs are not finished.",
         ),
         _section(
             "stages",
             "Stages",
-            [stage_table(found), *stage_figures(found)],
+            [stage_table(every), *stage_figures(every)],
             "No run has more than one stage.",
         ),
         _section(

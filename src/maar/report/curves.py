@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from maar.report.collect import Collected, Run
+from maar.report.collect import Run
 from maar.report.model import Axis, Band, Figure, Series
 from maar.report.read import Object, count, number, table
-from maar.report.systems import System, eps_text, systems
+from maar.report.systems import System, eps_text
 
 VERIFIED_ERROR = (
     "Verified error is the paper's name for the success of the stage's attack on the correctly "
     "classified training images: no verifier has been asked."
+)
+ON_TRAINING = (
+    "These runs have no validation images: accuracy is of the training images, as they were "
+    "trained on during the epoch."
 )
 MOST_STAGES = 64
 """No network has more layers to stop at: a damaged line must not make a million rows."""
@@ -21,6 +25,12 @@ Measure = Callable[[Object], float | None]
 
 def _of(part: str, key: str) -> Measure:
     return lambda line: number(table(line, part), key)
+
+
+def training_accuracy(line: Object) -> float | None:
+    """Of an epoch that has no accuracy on validation images; None if it has."""
+    is_known = number(table(line, "valid"), "accuracy") is not None
+    return None if is_known else number(table(line, "train"), "accuracy")
 
 
 # id, title, axis, whether it is a share, where it stands in a line of metrics.jsonl, caption
@@ -41,6 +51,15 @@ CURVES: tuple[tuple[str, str, str, bool, Measure, str], ...] = (
         _of("valid", "accuracy"),
         "",
     ),
+    # In a figure of its own: nobody should compare it with the others'.
+    (
+        "training-accuracy",
+        "Accuracy on training images",
+        "accuracy on training images",
+        True,
+        training_accuracy,
+        ON_TRAINING,
+    ),
     (
         "robust-accuracy",
         "Accuracy under attack on validation images",
@@ -53,10 +72,10 @@ CURVES: tuple[tuple[str, str, str, bool, Measure, str], ...] = (
 )
 
 
-def curve_figures(found: Collected) -> list[Figure]:
+def curve_figures(every: Iterable[System], prefix: str = "") -> list[Figure]:
     """For each data set, radius and number of stages one figure of every measure."""
     groups: dict[tuple[str, str, int], list[tuple[System, Run]]] = {}
-    for system in systems(found.runs):
+    for system in every:
         for run in system.runs:
             if run.metrics:
                 key = (run.data, eps_text(run.eps), stages_of(run))
@@ -73,7 +92,7 @@ def curve_figures(found: Collected) -> list[Figure]:
                 continue
             figures.append(
                 Figure(
-                    f"curve-{id}{suffix}",
+                    f"{prefix}curve-{id}{suffix}",
                     f"{title} ({where})",
                     "lines",
                     axis,

@@ -6,11 +6,13 @@ The file is read leniently: what it lacks is left blank. Shares lie in [0, 1].
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from maar.report.curves import curve_figures
+from maar.report.kept import kept_systems
 from maar.report.model import (
     Axis,
     Block,
@@ -24,6 +26,7 @@ from maar.report.model import (
     Table,
 )
 from maar.report.read import Object, count, number, table, word, words
+from maar.report.stages import stage_figures
 from maar.report.systems import plain
 
 METRICS = {
@@ -37,8 +40,13 @@ X_NAMES = {"eps": "eps", "lam": "lam", "stages": "stage"}
 NOT_COMPARABLE = "published with another network or verifier: not to be ranked with ours"
 
 
-def experiment_section(path: Path, content: Object, id: str) -> Section | None:
-    """The section of one experiment, its blocks' names begin with `id`; None if it has no rows."""
+def experiment_section(
+    path: Path, content: Object, id: str, here: Container[str] = ()
+) -> Section | None:
+    """The section of one experiment, its blocks' names begin with `id`; None if it has no rows.
+
+    The epochs of runs that are `here`, by name, are drawn in a section of their own.
+    """
     rows = _objects(content, "rows")
     beside = _objects(content, "beside")
     if not rows and not beside:
@@ -50,12 +58,15 @@ def experiment_section(path: Path, content: Object, id: str) -> Section | None:
     blocks: list[Block] = []
     if rows:
         blocks += [_table(id, title, content, rows, path), *_figures(id, content, rows)]
+        kept = kept_systems(rows, here)
+        blocks += [*curve_figures(kept, f"{id}-"), *stage_figures(kept, f"{id}-")]
     if beside:
         blocks.append(_elsewhere(id, beside))
     facts = {
         "Compared with": word(content, "of"),
         "profile": word(content, "profile"),
         "hardware": word(content, "hardware"),
+        "weights": word(content, "weights"),
         "command": word(content, "command"),
     }
     said = "; ".join(f"{key}: {text}" for key, text in facts.items() if text)

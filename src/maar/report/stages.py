@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from maar.report.certification import line
-from maar.report.collect import MODEL, Collected, Evaluation, Run
-from maar.report.curves import VERIFIED_ERROR, stages_of
+from maar.report.collect import MODEL, Evaluation, Run
+from maar.report.curves import ON_TRAINING, VERIFIED_ERROR, stages_of, training_accuracy
 from maar.report.model import Axis, Cell, Column, Evidence, Figure, Table
 from maar.report.read import Object, count, number, table, word
 from maar.report.systems import (
@@ -18,13 +18,21 @@ from maar.report.systems import (
     plain,
     same,
     seconds_cell,
-    systems,
     trained,
 )
 
 PAPER_LAYER = 3
 """Latent robustness is published behind the third ReLU."""
 Found = tuple[list[float], list[Evidence]]
+Measure = Callable[[Object], float | None]
+
+
+def _verified_error(line: Object) -> float | None:
+    return number(table(line, "train"), "verified_error")
+
+
+def _accuracy(line: Object) -> float | None:
+    return number(table(line, "valid"), "accuracy")
 
 
 def stage_count(system: System) -> int:
@@ -40,13 +48,20 @@ def last_line(run: Run, stage: int) -> Object:
     return {}
 
 
-def stage_table(found: Collected) -> Table | None:
+def stage_table(every: Iterable[System]) -> Table | None:
     """One row for each stage of each system; None if no run has more than one."""
+    several = [system for system in every if stage_count(system) > 1]
+    measures: dict[str, Measure] = {"accuracy": _accuracy}
+    helps = {"accuracy": "On the validation images, in %"}
+    # A column of its own, where it is all that some run has.
+    lines = [one for system in several for run in system.runs for one in run.metrics]
+    if any(training_accuracy(one) is not None for one in lines):
+        measures["training accuracy"] = training_accuracy
+        helps["training accuracy"] = f"{ON_TRAINING} In %"
     rows = []
-    for system in systems(found.runs):
-        if stage_count(system) > 1:
-            reached = {count(one, "stage") for run in system.runs for one in run.metrics}
-            rows += [_row(system, stage) for stage in sorted(reached) if stage]
+    for system in several:
+        reached = {count(one, "stage") for run in system.runs for one in run.metrics}
+        rows += [_row(system, stage, measures.values()) for stage in sorted(reached) if stage]
     if not rows:
         return None
     columns = (
@@ -56,7 +71,7 @@ def stage_table(found: Collected) -> Table | None:
         Column("eps", numeric=True, help="That the stage trains with, larger than the wanted one"),
         Column("epochs", numeric=True),
         Column("VE", numeric=True, help=f"{VERIFIED_ERROR} Of the last epoch, in %"),
-        Column("accuracy", numeric=True, help="On the validation images, in %"),
+        *(Column(name, numeric=True, help=helps[name]) for name in measures),
         Column("CR", numeric=True, help="Certified robustness of the stage's checkpoint, in %"),
         Column("LR", numeric=True, help="Latent robustness of the stage's checkpoint, in %"),
         Column("training", numeric=True, help="Time of the stage, all seeds"),
@@ -73,7 +88,7 @@ def stage_table(found: Collected) -> Table | None:
     )
 
 
-def _row(system: System, stage: int) -> tuple[Cell, ...]:
+def _row(system: System, stage: int, accuracies: Iterable[Measure]) -> tuple[Cell, ...]:
     lines = [found for run in system.runs if (found := last_line(run, stage))]
     trained_with = number(lines[0], "eps") if lines else None
     seconds = [
@@ -89,16 +104,16 @@ def _row(system: System, stage: int) -> tuple[Cell, ...]:
         Cell(str(stage), stage),
         Cell("" if trained_with is None else f"{trained_with:.4g}", trained_with),
         Cell("" if epochs is None else str(epochs), epochs),
-        percent(*_measured(system, stage, "train", "verified_error")),
-        percent(*_measured(system, stage, "valid", "accuracy")),
+        percent(*_measured(system, stage, _verified_error)),
+        *(percent(*_measured(system, stage, measure)) for measure in accuracies),
         percent(*certified_at(system, stage)),
         percent(*_latent(system, stage)),
         seconds_cell(sum(seconds)),
     )
 
 
-def _measured(system: System, stage: int, part: str, key: str) -> Found:
-    known = [(number(table(last_line(run, stage), part), key), run) for run in system.runs]
+def _measured(system: System, stage: int, measure: Measure) -> Found:
+    known = [(measure(last_line(run, stage)), run) for run in system.runs]
     known = [(value, run) for value, run in known if value is not None]
     return (
         [value for value, _ in known if value is not None],
@@ -175,21 +190,27 @@ def _attacked(file: Evaluation, layer: str, run: Run) -> Evidence:
     )
 
 
-def stage_figures(found: Collected) -> list[Figure]:
+def stage_figures(every: Iterable[System], prefix: str = "") -> list[Figure]:
     """Verified error, accuracy, CR and latent robustness by stage, a line for each system."""
-    several = [system for system in systems(found.runs) if stage_count(system) > 1]
+    several = [system for system in every if stage_count(system) > 1]
 
-    def measured(part: str, key: str) -> Callable[[System, int], Sequence[float]]:
-        return lambda system, stage: _measured(system, stage, part, key)[0]
+    def measured(measure: Measure) -> Callable[[System, int], Sequence[float]]:
+        return lambda system, stage: _measured(system, stage, measure)[0]
 
     wanted: tuple[tuple[str, str, str, Callable[[System, int], Sequence[float]]], ...] = (
         (
             "verified-error",
             "Verified error by stage",
             VERIFIED_ERROR,
-            measured("train", "verified_error"),
+            measured(_verified_error),
         ),
-        ("accuracy", "Accuracy by stage", "On validation images.", measured("valid", "accuracy")),
+        ("accuracy", "Accuracy by stage", "On validation images.", measured(_accuracy)),
+        (
+            "training-accuracy",
+            "Accuracy on training images by stage",
+            ON_TRAINING,
+            measured(training_accuracy),
+        ),
         ("cr", "Certified robustness by stage", "", lambda *of: certified_at(*of)[0]),
         ("latent", "Latent robustness by stage", "", lambda *of: _latent(*of)[0]),
     )
@@ -205,10 +226,11 @@ def stage_figures(found: Collected) -> list[Figure]:
                 if sum(map(bool, values)) > 1:
                     series.append(line(system.name, tuple(map(str, stages)), values))
             if series:
-                number_ = sum(figure.id.startswith(f"stages-{id}") for figure in figures)
+                name = f"{prefix}stages-{id}"
+                number_ = sum(figure.id.startswith(name) for figure in figures)
                 figures.append(
                     Figure(
-                        f"stages-{id}" if not number_ else f"stages-{id}-{number_ + 1}",
+                        name if not number_ else f"{name}-{number_ + 1}",
                         f"{title} ({data[0]}, eps {data[1]})",
                         "lines",
                         Axis("stage", "category"),
