@@ -3,11 +3,14 @@
 import dataclasses
 
 import pytest
+import torch
 
 from maar.attacks import PGD
 from maar.data import load as load_data
 from maar.errors import UsageError
 from maar.methods.colt import COLT
+from maar.train import trainer
+from maar.train.evaluate import latent_robustness
 from maar.train.metrics import LATENT, measure
 from maar.train.run import load_network
 from maar.train.status import read_metrics
@@ -45,7 +48,16 @@ def latent(run):
     return [None if set(shares) == {None} else shares for shares in found]
 
 
-def test_it_is_that_of_the_stages_weights_and_changes_nothing_else(tiny_colt, tmp_path):
+def test_it_is_that_of_the_stages_weights_and_changes_nothing_else(
+    tiny_colt, tmp_path, monkeypatch
+):
+    asked = []
+
+    def watched(config, net, *others):
+        asked.append({name: value.clone() for name, value in net.state_dict().items()})
+        return latent_robustness(config, net, *others)
+
+    monkeypatch.setattr(trainer, "latent_robustness", watched)
     train(tiny_colt, tmp_path / "with")
     train(replaced(tiny_colt, latent_images=0), tmp_path / "without")
     assert outcome(tmp_path / "with") == outcome(tmp_path / "without")
@@ -60,9 +72,13 @@ def test_it_is_that_of_the_stages_weights_and_changes_nothing_else(tiny_colt, tm
             there = measure(net, data, eps, split="valid", limit=limit, attack=attack, seed=3)
             return list(there.latent_robustness.values())
 
+        # The average's, which is what is judged: shares of 15 images might well be the same.
+        for name, value in net.state_dict().items():
+            assert torch.equal(asked[stage - 1][name], value)
         assert found[2 * stage - 1] == shares(20, 15)
         assert found[2 * stage - 1] not in (shares(150, 15), shares(20, 20))
     assert found[0] is found[2] is None
+    assert len(asked) == 2
     scalars = dict(_scalars(read_metrics(tmp_path / "with")[3]))
     assert [scalars[f"valid/{layer}"] for layer in LAYERS] == found[3]
 
