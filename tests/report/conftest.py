@@ -375,16 +375,16 @@ def _write_pair(path: Path, index: int, channels: int = 1) -> None:
     np.savez(path / "counterexamples" / f"{index}.npz", x=x, x_adv=x_adv, label=7, target=9)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_run():
     return write_run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_store():
     return write_store
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_radii():
     return write_radii

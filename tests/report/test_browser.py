@@ -3,6 +3,7 @@
 Debian's chromium, or any other that is installed, driven by playwright; skipped where none is.
 """
 
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import pytest
 
 from maar.report.model import Report
 from maar.report.page import render
+from maar.report.write import write_report
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect
@@ -103,9 +105,9 @@ def column(page, index: int) -> list[str]:
     return [text.strip() for text in cells.all_inner_texts()]
 
 
-def lines(page) -> list[str]:
-    """The colours of what is drawn in the first figure; a gap makes two parts of a line."""
-    paths = page.locator("#plot-curves-verified-error .scatterlayer .js-line")
+def lines(page, figure: str = "curves-verified-error") -> list[str]:
+    """The colours of what is drawn in a figure; a gap makes two parts of a line."""
+    paths = page.locator(f"#plot-{figure} .scatterlayer .js-line")
     return [path.evaluate("node => getComputedStyle(node).stroke") for path in paths.all()]
 
 
@@ -330,3 +332,109 @@ def test_links_lead_to_files_beside_the_page(desk):
     targets = [link.get_attribute("href") or "" for link in links]
     assert all(re.fullmatch(r"(tables|figures)/[a-z0-9-]+\.[a-z]+", target) for target in targets)
     assert len(targets) == 3 * (2 + 3)
+
+
+EPOCHS = {
+    "stage": [1, 1, 2],
+    "epoch": [1, 2, 1],
+    "verified_error": [0.3, 0.2, 0.1],
+    "accuracy": [0.7, 0.8, 0.9],
+    "accuracy_of": "valid",
+}
+EXPERIMENT = {
+    "name": "fig2",
+    "title": "An experiment",
+    "kind": "training",
+    "rows": [
+        {
+            "setting": "mnist-0.1",
+            "system": "COLT",
+            "data": "mnist",
+            "eps": "0.1",
+            "metrics": {"accuracy": {"mean": 0.98, "std": None}},
+            "published": {"accuracy": 0.99},
+            "seeds": [0],
+            "runs": ["runs/gone-seed0"],
+            "epochs": [EPOCHS],
+        }
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def real(browser, tmp_path_factory, make_run, make_store, make_radii):
+    """What `maar report` makes of runs, certifications, radii and an experiment; opened once."""
+    folder = tmp_path_factory.mktemp("real")
+    runs = folder / "runs"
+    for name, seed, lam, verified in (
+        ("maar-seed0", 0, 6.0, 6),
+        ("maar-seed1", 1, 6.0, 7),
+        ("maar-lam-2-seed0", 0, 2.0, 3),
+    ):
+        run = make_run(runs / name, seed=seed, lam=lam)
+        verdicts = {"verified": verified, "falsified": 2, "unknown": 8 - verified}
+        make_store(run / "certify" / "eps-0.1-aa", verdicts, network=name)
+    early = runs / "maar-seed0" / "certify" / "eps-0.1-bb"
+    make_store(early, {"verified": 4, "unknown": 6}, weights="stage-1-last")
+    make_run(runs / "maar-seed2", seed=2, done=3)
+    make_radii(folder / "certs" / "radius-aa", {0.3: 0.31, 0.002: 0.003})
+    (folder / "fig2.json").write_text(json.dumps(EXPERIMENT))
+    page = write_report([folder / "fig2.json", runs, folder / "certs"], folder / "report")
+    size = {"width": 1280, "height": 900}
+    visit = Visit(browser, page.as_uri(), viewport=size, color_scheme="light")
+    yield visit.page
+    visit.close()
+
+
+def test_runs_have_all_their_sections(real):
+    for name in ("results", "training", "stages", "certification", "radius", "images", "runs"):
+        expect(real.locator(f"section#{name} .block, section#{name} figure").first).to_be_visible()
+    for name in ("lambda", "curve-accuracy", "stages-cr", "radii", "fig2-curve-verified-error"):
+        expect(real.locator(f"#plot-{name} .main-svg").first).to_be_visible()
+    for name in ("fig2", "stages"):
+        expect(real.locator(f"#table-{name}")).to_be_visible()
+    assert len(lines(real, "lambda")) == 2
+
+
+def test_the_table_of_real_runs_sorts_and_filters(real):
+    place = 13
+    head = real.locator(f"#table-runs thead th:nth-child({place})")
+    assert head.inner_text().strip().startswith("CR")
+    for expected in (["70.00", "60.00", "30.00", "–"], ["30.00", "60.00", "70.00", "–"]):
+        head.get_by_role("button").click()
+        assert column(real, place) == expected
+    form = real.locator("form[data-table=table-runs]")
+    form.get_by_label("state").select_option("interrupted")
+    expect(form.locator("output")).to_have_text("1 of 4 rows")
+    assert column(real, 1) == ["maar-seed2"]
+    form.evaluate("form => form.reset()")
+    form.get_by_label("Words").fill("lam-2")
+    expect(form.locator("output")).to_have_text("1 of 4 rows")
+    assert column(real, 1) == ["maar-lam-2-seed0"]
+    form.evaluate("form => form.reset()")
+    expect(form.locator("output")).to_have_text("4 of 4 rows")
+
+
+def test_the_legend_of_a_real_figure(real):
+    button = real.locator("#figure-curve-verified-error .legend button").first
+    before = lines(real, "curve-verified-error")
+    assert len(before) == 4
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert lines(real, "curve-verified-error") == before[1:]
+    button.click()
+    assert lines(real, "curve-verified-error") == before
+
+
+@pytest.mark.parametrize(("gallery", "images"), [("counterexamples", 6), ("least-robust", 2)])
+def test_the_galleries_of_real_images(real, gallery, images):
+    cards = real.locator(f"#gallery-{gallery} button")
+    assert cards.count() == images
+    cards.first.click()
+    box = real.locator("dialog.lightbox")
+    expect(box.locator(".count")).to_have_text(f"1 of {images}")
+    sizes = box.locator("img").evaluate_all("all => all.map(img => img.naturalWidth)")
+    assert sizes
+    assert all(sizes), "an image that cannot be shown has no width"
+    real.keyboard.press("Escape")
+    expect(box).to_be_hidden()
