@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maar.config.dump import NOT_HASHED
 from maar.errors import RunError, UsageError
 from maar.report.collect import MODEL, VERDICTS, Run, Store, collect
 from maar.report.mcnemar import difference, p_values
@@ -23,7 +22,11 @@ from maar.report.systems import eps_text, flat
 
 BROKEN = ("misclassified", "falsified")
 # Neither the name nor the machine makes a run another experiment.
-NOT_COMPARED = tuple(".".join(path) for path in NOT_HASHED)
+NOT_COMPARED = (
+    *("name", "threads", "device", "devices"),
+    *("train.latent_images", "train.latent_steps"),
+    *("train.checkpoint_every", "train.checkpoint_minutes"),
+)
 
 
 @dataclass(frozen=True)
