@@ -1,6 +1,8 @@
 """Pictures of a report's page for the README: desk in light and dark, and a phone.
 
-python scripts/screenshots.py report docs/assets
+python scripts/screenshots.py results/cpu/table1-mnist-0.1 pictures
+
+`report.png` is the README's (docs/assets). The page prefers the fonts Inter and JetBrains Mono.
 """
 
 import os
@@ -13,7 +15,7 @@ from playwright.sync_api import sync_playwright
 DESK = {"viewport": {"width": 1280, "height": 1180}}
 PHONE = {"viewport": {"width": 375, "height": 812}, "device_scale_factor": 2, "is_mobile": True}
 VIEWS = {
-    "report-light": {**DESK, "color_scheme": "light"},
+    "report": {**DESK, "color_scheme": "light"},
     "report-dark": {**DESK, "color_scheme": "dark"},
     "report-phone": {**PHONE, "color_scheme": "light"},
 }
@@ -21,6 +23,7 @@ VIEWS = {
 
 def main(report: Path, out: Path) -> None:
     """Photograph the first screen of `report`/index.html into `out`."""
+    out.mkdir(parents=True, exist_ok=True)
     path = shutil.which("chromium") or shutil.which("google-chrome")
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as driver:

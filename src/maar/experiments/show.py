@@ -221,7 +221,7 @@ def _legend(result: Object, head: Sequence[str]) -> str:
     words = {**LEGEND, **({"ACC": OF_STAGES} if result["kind"] == "stages" else {})}
     legend = [f"{name}: {text}." for name, text in words.items() if f"{name} %" in head]
     if "train min" in head:
-        legend.append("train min: minutes of training by one thread, with other runs beside it.")
+        legend.append("train min: minutes of training by one thread, others beside it as a rule.")
     if any(row["published"] and not row["is_comparable"] for row in result["rows"]):
         legend.append(
             "In parentheses: published with another network or verifier than the paper's."
