@@ -362,6 +362,19 @@ def test_a_short_look_does_not_replace_what_is_known_of_all_images(done, files):
     assert not recall(dataclasses.replace(certify, images=5))
 
 
+def test_an_experiment_asks_the_training_that_answers_most_of_it(plan_of, done, files, tmp_path):
+    train, certify, _ = done
+    trained_again(train, certify, files, images=5)
+    about = {"methods": ("ibp",), "settings": ("mnist-0.1",), "kept": tmp_path / "kept"}
+    for limit, accuracy in ((None, 0.75), (5, 0.8)):
+        (row,) = result(plan_of("table1", **about, limit=limit), "", {})["rows"]
+        assert row["metrics"]["accuracy"]["mean"] == accuracy
+        assert row["images"] == (limit or 50)
+    # Nobody has the answer: the accuracy is that of the training of which most is known.
+    train, _ = plan_of("table1", **about, limit=7).tasks
+    assert recall(train)["accuracy"] == 0.75
+
+
 def test_what_says_all_that_was_known_replaces_it(done, files):
     train, certify, _ = done
     trained_again(train, certify, files, images=50)

@@ -7,10 +7,10 @@ rest.
 
 A file speaks of one configuration, and of each training of it apart: nothing in a table is put
 together from two networks. While the run is here, only what was said of its weights is an answer;
-when it is gone, the training of which most is known. The same name with another configuration (a
-recipe has changed), a method that was corrected since (`Method.revision`) or verdicts that are
-not trusted any more (`store.FORMAT`) are no answer. Nothing is kept of a user's own network or
-images, of which a configuration has but the name.
+when it is gone, the training that answers most of what the experiment asks. The same name with
+another configuration (a recipe has changed), a method that was corrected since (`Method.revision`)
+or verdicts that are not trusted any more (`store.FORMAT`) are no answer. Nothing is kept of a
+user's own network or images, of which a configuration has but the name.
 
 Whoever finds that the numbers of a training need a word of warning writes it into the file, beside
 its tasks, under "caveat": it is shown with them.
@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -43,8 +44,26 @@ Answer = dict[str, Any]
 
 def recall(task: Task) -> Answer:
     """What a task said when it was done before; empty if nobody knows."""
+    return _answer(task, _training(task.run))
+
+
+def choose(tasks: Sequence[Task]) -> dict[Run, str]:
+    """Which training of each run answers most of these, by its model: that one is to be asked."""
+    found: dict[Run, str] = {}
+    for run in dict.fromkeys(task.run for task in tasks):
+        mine = [task for task in tasks if task.run == run]
+
+        def answers(training: Answer, mine: list[Task] = mine) -> tuple[int, int]:
+            return sum(bool(_answer(task, training)) for task in mine), _known(training)
+
+        if trainings := _trainings(run):
+            found[run] = max(reversed(trainings), key=answers)["model"]  # (of two the later)
+    return found
+
+
+def _answer(task: Task, training: Answer) -> Answer:
     with contextlib.suppress(ValueError, KeyError, TypeError):
-        for entry in _training(task.run).get("tasks", []):
+        for entry in training.get("tasks", []):
             result = entry["result"]
             if entry["asked"] == _asked(task) and _is_enough(task, result):
                 return result
@@ -138,15 +157,15 @@ def _says_all(one: Answer, other: Answer) -> bool:
 
 
 def _training(run: Run) -> Answer:
-    """What is known of the run that is here; of a run that is gone, what most is known of."""
-    found, model = _trainings(run), model_hash(run)
+    """Of the run that is here; of a run that is gone, that which the experiment has chosen."""
+    found, model = _trainings(run), model_hash(run) or run.training
     if model:
         return next((each for each in found if each["model"] == model), {})
+    return max(reversed(found), key=_known, default={})  # (of two the later)
 
-    def known(training: Answer) -> int:
-        return sum(entry["result"].get("images", 0) for entry in training["tasks"])
 
-    return max(reversed(found), key=known, default={})  # (of two the later)
+def _known(training: Answer) -> int:
+    return sum(entry["result"].get("images", 0) for entry in training["tasks"])
 
 
 def _trainings(run: Run) -> list[Answer]:
