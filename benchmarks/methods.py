@@ -11,6 +11,8 @@ asks. A recipe that is not there is left out.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +27,42 @@ from maar.methods import METHODS
 from maar.networks import make
 
 
-def points(recipe: str) -> list[tuple[int, str, float]]:
-    """The stages, and the epochs in them, that differ in what a step costs."""
+@dataclass(frozen=True)
+class Part:
+    """A part of a training in which a step costs about the same."""
+
+    stage: int
+    name: str
+    epoch: float
+    """Where it is measured."""
+    epochs: float
+    """How long it lasts."""
+
+
+def parts(recipe: str) -> list[Part]:
+    """The stages, and where eps grows the time until it has and the time after."""
     config = load(recipe)
     net = fresh(recipe)
-    found: list[tuple[int, str, float]] = []
+    found: list[Part] = []
     for index, stage in enumerate(config.method.stages(net, config.eps, config.train)):
-        end = float(stage.epochs)
-        early = next((t / 10 for t in range(1, stage.epochs * 10) if stage.eps(t / 10) > 0), 0.0)
+        end, tenths = float(stage.epochs), range(1, stage.epochs * 10)
+        early = next((t / 10 for t in tenths if stage.eps(t / 10) > 0), 0.0)
         if stage.eps(early) < stage.eps(end):
-            found += [(index, "eps grows", early), (index, "eps full", end)]
+            grown = next((t / 10 for t in tenths if stage.eps(t / 10) >= stage.eps(end)), end)
+            found.append(Part(index, "eps grows", early, grown))
+            found.append(Part(index, "eps full", end, end - grown))
         else:
-            found.append((index, stage.name, end / 2))
+            found.append(Part(index, stage.name, end / 2, end))
     return found
+
+
+def minutes(recipe: str, seconds: Sequence[float]) -> float:
+    """Of all steps of a training on MNIST or CIFAR-10, if a step takes so long in each part."""
+    config = load(recipe)
+    images = (60_000 if "mnist" in config.data else 50_000) - config.valid
+    steps = images // config.train.batch
+    each = zip(parts(recipe), seconds, strict=True)
+    return sum(part.epochs * steps * step for part, step in each) / 60
 
 
 def fresh(recipe: str) -> torch.nn.Sequential:
@@ -84,8 +109,11 @@ def main() -> None:
         recipe = f"{args.setting}-{method}-{args.profile}"
         if recipe not in there:
             continue
-        for stage, name, epoch in points(recipe):
-            found = alone(measured, recipe, stage, epoch, args.repeats, threads=args.threads)
+        for part in parts(recipe):
+            found = alone(
+                measured, recipe, part.stage, part.epoch, args.repeats, threads=args.threads
+            )
+            name = part.name
             rows.append({"method": method, "recipe": recipe, "at": name, **found})
             per_second = 1 / found["seconds"]
             cells = [f"{per_second:.1f}", f"{per_second * found['batch']:.0f}"]
@@ -93,6 +121,8 @@ def main() -> None:
             cells += [f"{found['peak_mb']:.0f}"]
             table.add_row(method, name, str(found["batch"]), *cells)
             console.print(f"{method} {name}: {per_second:.1f} steps/s")
+        whole = minutes(recipe, [row["seconds"] for row in rows if row["method"] == method])
+        console.print(f"{method}: {whole:.0f} minutes for all steps of {recipe}")
     console.print(table)
     out = args.out or Path(f"results/benchmarks/methods-{args.setting}.json")
     save(

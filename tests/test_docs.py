@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.methods import minutes
 from maar.bounds.bound import margins
 from maar.bounds.interval import Interval
 from maar.cli.main import COMMANDS
@@ -141,7 +142,8 @@ def test_the_methods_have_the_speeds_that_were_measured():
         steps = ", ".join(f"{1 / row['seconds']:.1f}" for row in of)
         images = ", ".join(f"{row['batch'] / row['seconds']:.0f}" for row in of)
         peak = f"{max(row['peak_mb'] for row in of):.0f} MB"
-        assert f"| `{method}` | {steps} | {images} | {peak} |" in page
+        whole = f"{minutes(of[0]['recipe'], [row['seconds'] for row in of]):.0f} min"
+        assert f"| `{method}` | {steps} | {images} | {whole} | {peak} |" in page
 
 
 @pytest.mark.parametrize(
