@@ -9,7 +9,7 @@ from maar.certify.store import FORMAT, key_of
 from maar.config import config_hash, to_toml
 from maar.data import DATASETS, info
 from maar.errors import MaarError
-from maar.experiments.kept import settings_of
+from maar.experiments.kept import choose, settings_of
 from maar.experiments.plan import Choice, make_plan, network_of
 from maar.experiments.tables import experiment, profiles
 from maar.files import sha256_file
@@ -25,7 +25,8 @@ def plan_of(tmp_path):
     """plan_of("table1", "cpu", limit=5): the plan with runs below a temporary folder."""
 
     def make(name, profile="cpu", **choice):
-        return make_plan(experiment(name), Choice(profiles()[profile], tmp_path / "runs", **choice))
+        runs = tmp_path / "runs"
+        return choose(make_plan(experiment(name), Choice(profiles()[profile], runs, **choice)))
 
     return make
 

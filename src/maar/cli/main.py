@@ -44,8 +44,9 @@ OF_THE_DISK = (
     *(errno.EIO, errno.EBUSY, errno.ESTALE),
 )
 # What these do is in files: a reader of their output who leaves has not seen the end of it.
-LOOKS = {"-h", "--help", "--list", "--dry-run"}
+# With one of the flags they do nothing.
 WORK = ("train", "certify", "audit", "radius", "evaluate", "verify", "reproduce")
+LOOKS = {"-h", "--help", "--list", "--dry-run"}
 
 
 def _help() -> str:

@@ -96,11 +96,12 @@ def main(argv: Sequence[str]) -> int:
         if not args.collect:
             _require_folder("runs", args.runs)
     with leave_at_once():
+        from maar.experiments.kept import choose
         from maar.experiments.measured import keep_all, require_data, require_same
         from maar.experiments.plan import make_plan, ordered
 
         choice = _choice(args)
-        plans = [make_plan(each, choice) for each in chosen]
+        plans = [choose(make_plan(each, choice)) for each in chosen]
         tasks = ordered(point for plan in plans for point in plan.points)
         for run in dict.fromkeys(task.run for task in tasks):
             require_same(run)

@@ -90,10 +90,10 @@ def parse_command(
 
 def _plain(word: str, flags: Sequence[Flag]) -> str:
     """`--base.natural` as `--natural`: a knob of the inner method, named with it or not."""
-    name, equals, value = word[2:].replace("_", "-").partition("=")
+    name, equals, value = word[2:].partition("=")
+    name = name.replace("_", "-")
     if not word.startswith("--") or "." not in name or any(flag.name == name for flag in flags):
         return word
-    value = word.partition("=")[2]
     # (which method it is has its own flag: to exchange it changes all of its knobs)
     knobs = [flag for flag in flags if flag.path[-1] != "name"]
     same = [flag for flag in knobs if ".".join(flag.path[1:]).replace("_", "-") == name]

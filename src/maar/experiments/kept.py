@@ -22,6 +22,7 @@ import contextlib
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -33,7 +34,7 @@ from maar.config.load import build
 from maar.data import DATASETS
 from maar.eps import Eps
 from maar.errors import MaarError
-from maar.experiments.plan import Run, Task
+from maar.experiments.plan import Plan, Run, Task
 from maar.files import json_text, locked, write_text
 from maar.networks import NETWORKS
 
@@ -47,18 +48,31 @@ def recall(task: Task) -> Answer:
     return _answer(task, _training(task.run))
 
 
-def choose(tasks: Sequence[Task]) -> dict[Run, str]:
-    """Which training of each run answers most of these, by its model: that one is to be asked."""
-    found: dict[Run, str] = {}
-    for run in dict.fromkeys(task.run for task in tasks):
-        mine = [task for task in tasks if task.run == run]
+def choose(plan: Plan) -> Plan:
+    """Ask one training of each run: all that an experiment says of a run is of one network."""
+    asked = {run: _asked_run(run, plan.tasks) for point in plan.points for run in point.runs}
+    points = [
+        replace(
+            point,
+            runs=tuple(asked[run] for run in point.runs),
+            tasks=tuple(
+                tuple(replace(task, run=asked[task.run]) for task in tasks) for tasks in point.tasks
+            ),
+        )
+        for point in plan.points
+    ]
+    return replace(plan, points=points)
 
-        def answers(training: Answer, mine: list[Task] = mine) -> tuple[int, int]:
-            return sum(bool(_answer(task, training)) for task in mine), _known(training)
 
-        if trainings := _trainings(run):
-            found[run] = max(reversed(trainings), key=answers)["model"]  # (of two the later)
-    return found
+def _asked_run(run: Run, tasks: Sequence[Task]) -> Run:
+    """With that of its trainings which answers most of its tasks; of two the later."""
+    mine = [task for task in tasks if task.run == run]
+
+    def answers(training: Answer) -> tuple[int, int]:
+        return sum(bool(_answer(task, training)) for task in mine), _known(training)
+
+    best = max(reversed(_trainings(run)), key=answers, default={})
+    return replace(run, training=best.get("model", ""))
 
 
 def _answer(task: Task, training: Answer) -> Answer:

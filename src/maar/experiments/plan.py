@@ -216,30 +216,7 @@ def make_plan(experiment: Experiment, choice: Choice) -> Plan:
     if not plan.points:
         reasons = "; ".join(f"{row}: {reason}" for row, reason in plan.skipped)
         raise UsageError(f"{experiment.name} has nothing to run here ({reasons})")
-    _choose_trainings(plan)
     return plan
-
-
-def _choose_trainings(plan: Plan) -> None:
-    """All that an experiment says of a run is of one training."""
-    from maar.experiments.kept import choose
-
-    chosen = choose(plan.tasks)
-
-    def asked(run: Run) -> Run:
-        return dataclasses.replace(run, training=chosen.get(run, ""))
-
-    plan.points = [
-        dataclasses.replace(
-            point,
-            runs=tuple(map(asked, point.runs)),
-            tasks=tuple(
-                tuple(dataclasses.replace(task, run=asked(task.run)) for task in tasks)
-                for tasks in point.tasks
-            ),
-        )
-        for point in plan.points
-    ]
 
 
 def _check(experiment: Experiment, choice: Choice) -> None:
