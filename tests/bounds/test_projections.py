@@ -1,13 +1,14 @@
-"""Projections: several groups in one walk, and a gradient that is autograd's, gathered."""
+"""Projections: several groups in one walk, and a gradient that is autograd's, by shorter ways."""
 
 import pytest
 import torch
 from torch import nn
 
-from maar.bounds import projections
+from maar.bounds import last_matrix, median
 from maar.bounds.affine import conv_of
 from maar.bounds.bound import Corners
 from maar.bounds.cauchy import Cauchy
+from maar.bounds.median import median_and_place, median_of
 from maar.bounds.projections import fresh, medians
 
 
@@ -35,18 +36,20 @@ LAYERS = {
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("share", [None, 0.4])
-def test_the_gathered_gradient_is_that_of_autograd(name, share, monkeypatch):
+@pytest.mark.parametrize("many", [0.0, 1.0], ids=["by projection", "by neuron"])
+def test_the_short_gradient_is_that_of_autograd(name, share, many, monkeypatch):
     torch.manual_seed(1)
     layer, shape = LAYERS[name]
     layer = layer.double()
     like = layer(torch.zeros(shape, dtype=torch.float64))
     where = None if share is None else torch.rand(like.shape) < share
     upstream = torch.randn(like.shape, dtype=torch.float64) * (torch.rand(like.shape) < 0.7)
-    monkeypatch.setattr(projections, "NEURONS", 5)
+    monkeypatch.setattr(last_matrix, "NEURONS", 5)
+    monkeypatch.setattr(last_matrix, "MANY", many)
     found = []
-    for gathered in (True, False):
+    for short in (True, False):
         trail = behind(start(0, shape), layer, like)
-        if not gathered:
+        if not short:
             trail.matrix = None  # then autograd has to find its own way
         norms = medians(trail, frozenset({0}), where)
         (gradient,) = torch.autograd.grad((norms * upstream).sum(), layer.weight)
@@ -58,7 +61,7 @@ def test_the_gathered_gradient_is_that_of_autograd(name, share, monkeypatch):
 
 
 def test_a_prefix_that_is_trained_keeps_its_gradient():
-    """The gathered way knows the last matrix only, so it must not be taken here."""
+    """The short ways know the last matrix only, so it must not be taken here."""
     torch.manual_seed(0)
     first, second = nn.Linear(5, 6).double(), nn.Linear(6, 4).double()
     trail = behind(start(0, (2, 5)), first, torch.zeros(2, 6))
@@ -107,16 +110,16 @@ def test_only_unstable_neurons_of_a_frozen_prefix_move_the_weights():
 
 
 def test_medians_by_blocks_are_those_of_torch(monkeypatch):
-    monkeypatch.setattr(projections, "BLOCK", 7)
+    monkeypatch.setattr(median, "BLOCK", 7)
     samples = torch.randn(50, 31)
-    size, place, sign = projections._median_and_place(samples)
+    size, place, sign = median_and_place(samples)
     exact = samples.abs().median(0).values
     assert torch.equal(size, exact)
-    assert torch.equal(projections._median(samples), exact)
+    assert torch.equal(median_of(samples), exact)
     chosen = samples.gather(0, place.long()[None])[0]
     assert torch.equal(chosen.abs(), exact)
     assert torch.equal(sign, chosen.sgn())
-    assert projections._median(samples[:, :0]).shape == (0,)
+    assert median_of(samples[:, :0]).shape == (0,)
 
 
 def test_bfloat16_projections_estimate_the_same():

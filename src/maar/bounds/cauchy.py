@@ -136,7 +136,9 @@ class Cauchy(Bound):
         under, over = lb.clamp_max(0), ub.clamp_min(0)
         slope = over / (over - under).clamp_min(torch.finfo(ub.dtype).tiny)
         half = -0.5 * slope * under
-        below = value.scaled(lambda x: x * slope, _times(slope))
+        # (projections that nobody keeps are multiplied where they are)
+        on_trail = _times(slope, in_place=not whole)
+        below = value.scaled(lambda x: x * slope, _times(slope), on_trail=on_trail)
         group, trail = self._fresh(k, half, whole)
         groups = {**below.groups, k: group}
         return Projected(below.centre + half, groups, below.trail.joined(trail))
@@ -187,15 +189,24 @@ class Projected:
         """Whether there is but the input's group, and its norms are known."""
         return len(self.groups) == 1 and all(g.exact is not None for g in self.groups.values())
 
-    def scaled(self, apply: Map, to_samples: Map, absolute: Map | None = None) -> Projected:
-        """A map of each neuron by itself: norms stay known (`absolute` is it on norms)."""
+    def scaled(
+        self,
+        apply: Map,
+        to_samples: Map,
+        absolute: Map | None = None,
+        on_trail: Map | None = None,
+    ) -> Projected:
+        """A map of each neuron by itself: norms stay known (`absolute` is it on norms).
+
+        `on_trail`: the same as `to_samples`, and may overwrite what it is given.
+        """
         on_norms = absolute or apply
         after, groups = apply(self.centre), {}
         for k, group in self.groups.items():
             exact = None if group.exact is None else on_norms(group.exact)
             path = group.path and group.path.scaled(to_samples, on_norms)
             groups[k] = replace(group, exact=exact, path=path)
-        return Projected(after, groups, self.trail.mapped(to_samples, after))
+        return Projected(after, groups, self.trail.mapped(on_trail or to_samples, after))
 
     def mixed(
         self, centre: Map, to_samples: Map, absolute: Map, matrix: Matrix | None
@@ -228,16 +239,17 @@ def _each(C: Tensor, samples: Tensor) -> Tensor:
     return (C.to(samples.dtype) @ samples.unsqueeze(-1)).squeeze(-1)
 
 
-def _times(factor: Tensor) -> Map:
+def _times(factor: Tensor, in_place: bool = False) -> Map:
     """Multiply by this, in the precision of what is multiplied."""
     made: list[Tensor] = []
 
     def apply(x: Tensor) -> Tensor:
-        if x.dtype == factor.dtype or factor.requires_grad:
+        if factor.requires_grad or x.requires_grad:
             return x * factor.to(x.dtype)
-        if not made:
+        if x.dtype != factor.dtype and not made:
             made.append(factor.to(x.dtype))
-        return x * made[0]
+        same = factor if x.dtype == factor.dtype else made[0]
+        return x.mul_(same) if in_place else x * same
 
     return apply
 

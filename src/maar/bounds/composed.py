@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from maar.bounds.affine import Conv
-from maar.bounds.projections import Map, Matrix
+from maar.bounds.last_matrix import Matrix
+from maar.bounds.projections import Map
 from maar.bounds.two_convolutions import TwoConvolutions, axes, share
 
 # What a number's part in the search for a median costs, in products of two numbers.
