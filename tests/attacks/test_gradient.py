@@ -11,6 +11,7 @@ from maar.attacks.attack import suffix_of
 from maar.attacks.first_conv import InputGradient
 from maar.attacks.gradient import Climber, Unknown
 from maar.attacks.losses import LOSSES
+from maar.bounds.interval import Interval
 from maar.networks import NETWORKS, make
 from maar.networks.layers import Normalize, Residual
 from maar.regions import Ball, LatentBox, LatentZonotope, SmallBox
@@ -189,6 +190,21 @@ def test_first_convolutions_of_other_kinds(options, generator):
     net = nn.Sequential(nn.Conv2d(2, 4, 3, padding=2, **options), nn.Flatten()).double()
     x = torch.rand(2, 2, 13, 11, dtype=torch.float64)
     check(net, Ball(x, 0.2), torch.tensor([0, 3]), generator)
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (2, 1)])
+def test_dilation_along_one_tap(kernel):
+    """oneDNN crashes on this geometry, channels last, if told of a dilation that means nothing."""
+    torch.manual_seed(0)
+    options = {"stride": (3, 2), "padding": 1, "dilation": (1, 2), "groups": 2}
+    net = nn.Sequential(nn.Conv2d(2, 4, kernel, **options), nn.Flatten())
+    ball, y = Ball(torch.rand(8, 2, 3, 1), 0.2), torch.arange(8)
+    start = torch.Generator().manual_seed(0)
+    (found,) = PGD(steps=60, step_size=0.1)(net, ball, y, generator=start)
+    assert found.abs().max() <= 1
+    bounds = Interval()(net, ball)
+    z = net(ball.point((found,)))
+    assert bool((z >= bounds.lb - 1e-5).all() and (z <= bounds.ub + 1e-5).all())
 
 
 @pytest.mark.parametrize("relus", [0, 1, 2])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from maar.attacks.first_conv import InputGradient
 from maar.attacks.packed import MANY, Product, product_with
-from maar.bounds.affine import per_channel
+from maar.bounds.affine import dilation_of, per_channel
 from maar.regions.latent_zonotope import check_bounds_fit
 
 # Told of each error group's number and of the loss's gradient at the place where it enters.
@@ -94,7 +94,7 @@ class Conv(Layer):
         self.weight = in_format(conv.weight.detach().to(dtype))
         self.bias = None if conv.bias is None else conv.bias.to(dtype)
         self.geometry: tuple[Any, Any, Any, int]
-        self.geometry = (conv.stride, conv.padding, conv.dilation, conv.groups)
+        self.geometry = (conv.stride, conv.padding, dilation_of(conv), conv.groups)
         self.first = first
         self.input: Tensor | None = None
         self.gradient: InputGradient | None = None

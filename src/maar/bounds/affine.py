@@ -41,7 +41,7 @@ def conv_of(op: nn.Module, channels: int) -> Conv:
                 "supported: whole numbers with padding_mode='zeros'"
             )
         return Conv(
-            op.weight, op.bias, _pair(op.stride), _pair(op.padding), _pair(op.dilation), op.groups
+            op.weight, op.bias, _pair(op.stride), _pair(op.padding), dilation_of(op), op.groups
         )
     assert isinstance(op, nn.AvgPool2d)
     padding = _pair(op.padding)
@@ -55,6 +55,15 @@ def conv_of(op: nn.Module, channels: int) -> Conv:
     # float64: 1/9 must not be rounded to float32 on its way to a float64 network
     weight = torch.full((channels, 1, height, width), 1.0 / divisor, dtype=torch.float64)
     return Conv(weight, None, _pair(op.stride), padding, (1, 1), channels)
+
+
+def dilation_of(conv: nn.Conv2d) -> tuple[int, int]:
+    """1 along an axis with one tap, where it means nothing.
+
+    oneDNN's kernels for channels last crash at other numbers there, if the stride is above 1.
+    """
+    (height, width), (down, across) = _pair(conv.kernel_size), _pair(conv.dilation)
+    return down if height > 1 else 1, across if width > 1 else 1
 
 
 def scale_of(op: nn.Module) -> tuple[Tensor, Tensor]:
