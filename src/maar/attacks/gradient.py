@@ -89,15 +89,12 @@ class Climber:
         self.lb = in_format(self.lb)
         self.dtype = dtype
         self.bands: list[Band] = []
-        self.dense: list[Dense] = []
         self.layers = self._chain(flat, iter(bands), owns=True, first=True)
         self.y, self.target, self.loss = y, target, loss
 
     @torch.no_grad()
     def sign_steps(self, e: Errors, steps: int, size: float) -> Errors:
         """The iterate after so many steps from e."""
-        for layer in self.dense:
-            layer.passes = steps
         d = self._shifted(e)
         signs = tuple(torch.empty_like(group, dtype=self.dtype) for group in d)
 
@@ -153,8 +150,7 @@ class Climber:
             elif isinstance(module, nn.Conv2d):
                 layers.append(Conv(module, first and not layers, self.dtype))
             elif isinstance(module, nn.Linear):
-                self.dense.append(Dense(module, flattens, self.dtype))
-                layers.append(self.dense[-1])
+                layers.append(Dense(module, flattens, self.dtype))
                 flattens = False
             elif isinstance(module, nn.Flatten):
                 flattens = isinstance(following, nn.Linear)

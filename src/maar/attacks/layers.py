@@ -19,8 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maar.attacks.first_conv import InputGradient
+<<<<<<< HEAD
 from maar.attacks.packed import MANY, Product, product_with
 from maar.bounds.affine import dilation_of, per_channel
+=======
+from maar.bounds.affine import per_channel
+>>>>>>> parent of f7765bc (Attacks of many steps lay out large matrices once, as oneDNN reads them)
 from maar.regions.latent_zonotope import check_bounds_fit
 
 # Told of each error group's number and of the loss's gradient at the place where it enters.
@@ -128,10 +132,6 @@ class Dense(Layer):
         self.flattens = flattens
         self.image: torch.Size | None = None
         self.channels_last = False
-        self.passes = 1
-        """How many are to come: weights are laid out anew for many only."""
-        self.product: Product | None = None
-        self.transposed: Product | None = None
 
     def rescale(self, scale: Tensor, shift: Tensor) -> bool:
         self.weight = self.weight * scale[:, None]
@@ -144,19 +144,14 @@ class Dense(Layer):
             if self.channels_last:
                 weight = self.weight.unflatten(1, v.shape[1:])
                 self.weight = weight.permute(0, 2, 3, 1).flatten(1)
-        if self.image is None and self.passes >= MANY:
-            self.product = product_with(self.weight, self.bias, len(v))
-            self.transposed = product_with(self.weight.T, None, len(v))
         if self.channels_last:
             v = v.permute(0, 2, 3, 1)
         self.image = v.shape
-        v = v.flatten(1) if self.flattens else v
-        return self.product(v) if self.product else F.linear(v, self.weight, self.bias)
+        return F.linear(v.flatten(1) if self.flattens else v, self.weight, self.bias)
 
     def backward(self, g: Tensor, visit: Visit) -> Tensor:
         assert self.image is not None
-        g = self.transposed(g) if self.transposed else g @ self.weight
-        g = g.view(self.image)
+        g = (g @ self.weight).view(self.image)
         return g.permute(0, 3, 1, 2) if self.channels_last else g
 
 
