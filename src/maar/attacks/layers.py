@@ -19,12 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maar.attacks.first_conv import InputGradient
-<<<<<<< HEAD
-from maar.attacks.packed import MANY, Product, product_with
 from maar.bounds.affine import dilation_of, per_channel
-=======
-from maar.bounds.affine import per_channel
->>>>>>> parent of f7765bc (Attacks of many steps lay out large matrices once, as oneDNN reads them)
 from maar.regions.latent_zonotope import check_bounds_fit
 
 # Told of each error group's number and of the loss's gradient at the place where it enters.
