@@ -56,6 +56,28 @@ def test_markdown(runs, capsys):
     assert "- McNemar: p = 0.0022 exact" in said
 
 
+def test_warnings_are_in_markdown_too(runs, capsys, tmp_path):
+    with (tmp_path / "a" / "certify" / "eps-0.1-k" / "verdicts.jsonl").open("a") as file:
+        file.write("no verdict\n")
+    assert main(["compare", "a", "b", "--markdown"]) == 0
+    assert capsys.readouterr().out.startswith("> **warning:** ")
+
+
+def test_other_settings_and_limits_are_said(runs, capsys, tmp_path):
+    for name, steps, limit in (("a", 20, 10.0), ("b", 40, 60.0)):
+        folder = tmp_path / name / "certify" / "eps-0.1-k"
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["subject"]["verifiers"] = [f"Crown(steps={steps})"]
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        lines = (folder / "verdicts.jsonl").read_text()
+        lines = lines.replace('"unknown"', f'"unknown", "limit": {limit}')
+        (folder / "verdicts.jsonl").write_text(lines)
+    assert main(["compare", "a", "b"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "The verifiers had different settings" in said
+    assert "Open images had 10 s each of A, 60 s of B." in said
+
+
 def test_a_network_with_itself_is_no_question_of_chance(runs, capsys):
     assert main(["compare", "a", "a"]) == 0
     said = capsys.readouterr().out

@@ -82,6 +82,10 @@ def test_a_dry_run_breaks_no_name(here, capsys, monkeypatch, width):
         (["table1", "--limit", "0"], "--limit 0 (accepted: 1 or more images)"),
         (["table1", "--jobs", "0"], "--jobs 0 (accepted: 1 or more)"),
         (["table1", "--methods", "mar"], "did you mean 'maar'?"),
+        (["table1", "--methods", ","], "--methods ',' names none"),
+        (["table1", "--seeds", ","], "--seeds ',' names none"),
+        (["table1", "--out", "/proc/x"], "--out /proc/x (accepted: a folder that can be made"),
+        (["dir/table1.toml"], "table1 is the name of a shipped experiment"),
         (["fig2", "--profile", "smoke", "--setting", "cifar10-2_255"], "nothing to run here"),
     ],
 )

@@ -102,6 +102,18 @@ def test_other_radii_have_nothing_published_beside_them(plan_of):
     assert [row["x"] for row in rows if row["published"]] == ["2/255"]
 
 
+def test_a_row_of_its_own_radius_is_not_compared_with_the_settings(plan_of, tmp_path):
+    own = tmp_path / "own.toml"
+    own.write_text(
+        'title = "t"\nof = "o"\nabout = "a"\nkind = "table"\nsettings = ["mnist-0.1"]\n'
+        '[[rows]]\nlabel = "COLT"\nmethod = "colt"\n'
+        '[[rows]]\nlabel = "COLT"\nmethod = "colt"\nflags = { eps = "0.2" }\n'
+    )
+    rows = result(plan_of(str(own)), "", {})["rows"]
+    assert [row["eps"] for row in rows] == ["0.1", "0.2"]
+    assert [bool(row["published"]) for row in rows] == [True, False]
+
+
 def test_stages_have_their_own_published_numbers(plan_of):
     plan = plan_of("table-stages", "paper", methods=("maar",), settings=("cifar10-2_255",))
     rows = result(plan, "", {})["rows"]

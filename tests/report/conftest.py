@@ -282,6 +282,7 @@ def write_store(
     weights: str = "model",
     summary: bool = True,
     split: str = "test",
+    preset: str = "complete",
 ) -> Path:
     """A certification with so many images of each verdict, the counterexamples included."""
     path.mkdir(parents=True)
@@ -295,7 +296,7 @@ def write_store(
         "split": split,
         "images": 10_000,
         "verifiers": ["misclassified", "crown", "pgd"],
-        "preset": "complete",
+        "preset": preset,
         "source": {"weights": weights},
     }
     (path / "manifest.json").write_text(json.dumps(manifest))

@@ -187,6 +187,37 @@ def test_the_cascade_adds_up(seeds):
     assert [series.name for series in figure.series] == ["misclassified", "crown", "pgd", "nobody"]
 
 
+def test_certifications_of_one_radius_do_not_share_a_bar(tmp_path, make_run, make_store):
+    run = make_run(tmp_path / "maar-seed0")
+    for key, preset in (("aa", ""), ("bb", ""), ("cc", "complete"), ("dd", "fast")):
+        make_store(run / "certify" / f"eps-0.1-{key}", {"verified": 5}, preset=preset)
+    report = make_report(collect([tmp_path]))
+    figure = block(report, "cascade-images")
+    own = "eps 0.1, misclassified+crown+pgd"
+    assert list(figure.series[0].x) == [
+        f"maar-seed0 ({own}, aa)",
+        f"maar-seed0 ({own}, bb)",
+        "maar-seed0 (eps 0.1)",
+        "maar-seed0 (eps 0.1, fast)",
+    ]
+    assert set(column(block(report, "cascade"), "certification")) == set(figure.series[0].x)
+
+
+def test_a_seed_that_was_not_certified_counts_for_accuracy_alone(seeds):
+    table = block(make_report(collect([seeds])), "results")
+    assert column(table, "seeds") == ["1", "2", "1 of 2"]
+
+
+def test_settings_of_one_method_alone_are_not_unusual(tmp_path, make_run):
+    for name, seed in (("a", 0), ("b", 1), ("c", 2)):
+        run = make_run(tmp_path / name, seed=seed)
+    text = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(text.replace("lam = 6.0", "alpha = 0.5"))
+    table = block(make_report(collect([tmp_path])), "runs")
+    place = [column.name for column in table.columns].index("differs in")
+    assert [row[place].chips for row in table.rows] == [(), (), ()]
+
+
 def test_counterexamples(seeds):
     gallery = block(make_report(collect([seeds])), "counterexamples")
     of_one = [item for item in gallery.items if item.evidence.source.endswith("bb")]

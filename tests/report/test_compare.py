@@ -106,6 +106,22 @@ def test_settings_that_differ_but_not_the_machine(tmp_path):
     assert compare((one, other)).settings == expected
 
 
+def test_a_method_around_another_is_compared_with_that(tmp_path):
+    base = "eps_factor = {}\nlam = 3.0\n"
+    maar = "[method]\nname = 'maar'\nlam = 6.0\n[method.base]\nname = 'sabr'\n" + base.format(1.0)
+    one = run(tmp_path / "a", "v", maar)
+    other = run(tmp_path / "b", "v", "[method]\nname = 'sabr'\n" + base.format(1.2))
+    rows = {key: values for key, *values in compare((one, other)).settings}
+    assert rows == {
+        "method.name": ["maar", "sabr"],
+        "method.lam": ["6.0", "3.0"],
+        "method.base.lam": ["3.0", ""],
+        "method.eps_factor": ["1.0", "1.2"],
+    }
+    third = run(tmp_path / "c", "v", maar.replace("1.0", "1.1"))
+    assert compare((one, third)).settings == (("method.base.eps_factor", "1.0", "1.1"),)
+
+
 def test_a_bare_certification_and_a_network_without_a_run(tmp_path):
     one = run(tmp_path / "a", "vv")
     bare = run(tmp_path / "b", "vf") / "certify" / "eps-1"

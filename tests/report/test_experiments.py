@@ -95,6 +95,30 @@ def test_a_caveat_about_our_own_number_stands_below_the_table(report_on):
     assert "MAAR: measured here, but of an older trainer" in table.notes
 
 
+def test_cr_was_measured_where_it_was_certified(report_on):
+    row = {**ROW, "hardware": "one", "certified_on": "another"}
+    found = cells(report_on({**TOP, "rows": [row]}))
+    assert found["ACC"].evidence.hardware == "one"
+    assert found["CR"].evidence.hardware == "another"
+
+
+def test_no_spread_is_a_spread(report_on):
+    still = {**ROW, "metrics": {"certified": {"mean": 0.3, "std": 0.0}}}
+    assert cells(report_on({**TOP, "rows": [still]}))["CR"].text == "30.00 ± 0.00"
+
+
+@pytest.mark.parametrize("epochs", [None, [], [{}], 3])
+def test_curves_that_were_not_kept_are_said_to_be_missing(report_on, epochs):
+    report = report_on({**TOP, "kind": "training", "rows": [{**ROW, "epochs": epochs}]})
+    assert any("table1 has no curves" in notice.text for notice in report.notices)
+
+
+def test_a_folder_of_results_is_what_is_in_it(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(TOP))
+    (tmp_path / "b.json").write_text(json.dumps({"something": "else"}))
+    assert [path.name for path, _ in collect([tmp_path]).experiments] == ["a.json"]
+
+
 def test_what_is_not_comparable_is_not_compared(report_on):
     row = {**ROW, "is_comparable": False, "published_network": "CNN7"}
     found = cells(report_on({**TOP, "rows": [row]}))

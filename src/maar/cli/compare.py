@@ -96,7 +96,8 @@ def _json(found: Compared) -> dict[str, object]:
 def _markdown(found: Compared, listed: int) -> str:
     from maar.report.formats import markdown
 
-    parts = []
+    parts = ["".join(f"> **warning:** {problem}\n" for problem in found.problems)]
+    parts = [part for part in parts if part]
     for pair in found.comparisons:
         parts.append(markdown(numbers(found, pair)))
         parts.append("".join(f"- {line}\n" for line in (*verdict(pair), *images(pair, listed))))
@@ -194,6 +195,14 @@ def verdict(pair: Comparison) -> list[str]:
             f"Certified by different verifiers ({', '.join(pair.a.verifiers)}; "
             f"{', '.join(pair.b.verifiers)}): part of the difference may be theirs."
         )
+    elif not _is_same(pair) and pair.a.asked != pair.b.asked:
+        lines.append(
+            "The verifiers had different settings: part of the difference may be theirs "
+            "(`verifiers` in the manifests of the certifications)."
+        )
+    if pair.a.limits != pair.b.limits and pair.a.limits and pair.b.limits:
+        given = [", ".join(f"{x:g}" for x in one.limits) for one in (pair.a, pair.b)]
+        lines.append(f"Open images had {given[0]} s each of A, {given[1]} s of B.")
     return lines
 
 
@@ -234,7 +243,7 @@ def _meaning(b: int, c: int, p: float) -> str:
     better = "A" if b > c else "B"
     if p < 0.05:
         return f"{better} certifies more, by more than chance (at 5 %)."
-    return f"{better} certifies more, but chance alone would do so often."
+    return f"{better} certifies more, but by no more than chance may (at 5 %)."
 
 
 def _robust(pair: Comparison) -> str:

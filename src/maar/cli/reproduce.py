@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,8 @@ def _with_address(argv: Sequence[str]) -> list[str]:
     words = list(argv)
     if "--ray" in words:
         after = words.index("--ray") + 1
-        if after == len(words) or words[after].startswith("-") or words[after] in experiments():
+        follows = words[after] if after < len(words) else "-"
+        if follows.startswith("-") or follows.endswith(".toml") or follows in experiments():
             words.insert(after, "auto")
     return words
 
@@ -156,8 +158,8 @@ def _choice(args: Reproduce) -> Choice:
     return Choice(
         profiles()[args.profile],
         args.runs,
-        _words(args.setting),
-        _words(args.methods),
+        _words(args.setting, "setting"),
+        _words(args.methods, "methods"),
         _seeds(args.seeds),
         args.limit,
         _out(args) / "runs",
@@ -171,17 +173,25 @@ def _out(args: Reproduce) -> Path:
 def _require_folder(flag: str, path: Path) -> None:
     """Told now, not when hours of work are to be written down."""
     there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise UsageError(f"--{flag} {path} (accepted: a folder that can be made and written to)")
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError:
+        raise UsageError(
+            f"--{flag} {path} (accepted: a folder that can be made and written to)"
+        ) from None
 
 
-def _words(text: str | None) -> tuple[str, ...]:
-    return () if text is None else tuple(dict.fromkeys(text.replace(",", " ").split()))
+def _words(text: str | None, flag: str) -> tuple[str, ...]:
+    found = () if text is None else tuple(dict.fromkeys(text.replace(",", " ").split()))
+    if text is not None and not found:
+        raise UsageError(f"--{flag} {text!r} names none (accepted: names between commas)")
+    return found
 
 
 def _seeds(text: str | None) -> tuple[int, ...]:
     try:
-        found = tuple(map(int, _words(text)))
+        found = tuple(map(int, _words(text, "seeds")))
         if any(seed < 0 for seed in found):
             raise ValueError
     except ValueError:

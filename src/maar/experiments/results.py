@@ -141,8 +141,10 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
         for name in (seeds[0].metrics if seeds else {})
         if name != "verified_error" or kind == "training"
     }
-    # Published is the radius that was trained for; a row of another one has nothing beside it.
+    # Published is the setting's radius on its data; a row of another has nothing beside it.
+    config = point.runs[0].config
     is_own = kind != "eps" or all(task.eps is None for task in point.tasks[0])
+    is_own &= config.eps == Eps(point.setting.eps) and "data" not in row.flags
     beside = published(row.system, point.setting.name, point.stage) if is_own else []
     first = beside[0] if beside else None
     known = first.shares if first else {}
@@ -153,17 +155,17 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
             origin["caveat"] = "; ".join(filter(None, (origin["caveat"], difference)))
     certified = [seed.result("certify") for seed in seeds if seed.result("certify")]
     tasks = dict.fromkeys(task for tasks in point.tasks for task in tasks)
-    eps = str(point.x) if kind == "eps" else point.setting.eps
+    eps = str(point.x) if kind == "eps" else str(config.eps)
     # What is drawn of a training, for whoever has this file but not the runs.
     epochs = {"epochs": [x.result("train").get("epochs", {}) for x in seeds]}
     return {
         "setting": point.setting.name,
         "setting_title": point.setting.title,
-        "data": point.runs[0].config.data,
+        "data": config.data,
         "system": row.label,
         "method": row.method,
         "flags": dict(row.flags),
-        "network": point.runs[0].config.network,
+        "network": config.network,
         "x": point.x,
         "metrics": measured,
         "published": known,

@@ -284,6 +284,7 @@ def terminal(result: Object, width: int) -> Group:
     parts += ["", table, "", Text(_legend(result, [found.head[n] for n in kept]), style="dim")]
     parts += [Text(f"[{n}] {note}", style="dim") for n, note in enumerate(found.notes, 1)]
     parts += [Text(f"skipped: {e['row']}: {e['reason']}", style="dim") for e in result["skipped"]]
+    parts += [Text(f"{name}: {text}", style="dim") for name, text in facts(result)]
     return Group(*parts)
 
 

@@ -112,6 +112,10 @@ def experiment(name: str) -> Experiment:
         path = HERE / f"{name}.toml"
     elif path.suffix != ".toml":
         raise unknown("experiment", name, [*experiments(), "FILE.toml"])
+    elif path.stem in experiments():
+        raise UsageError(
+            f"{path}: {path.stem} is the name of a shipped experiment (give it another)"
+        )
     table = read_toml(path)
     rows = table.pop("rows", [])
     if not isinstance(rows, list) or not rows:

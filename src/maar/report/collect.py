@@ -178,10 +178,13 @@ def collect(paths: Sequence[Path]) -> Collected:
         if not path.is_dir():
             raise UsageError(f"{path} is neither a folder nor the JSON file of an experiment")
         of_runs, of_stores = _find(path)
-        if not of_runs and not of_stores:
+        results = [] if of_runs or of_stores else _results(path)
+        experiments |= {file.resolve(): reader.json(file) for file in results}
+        if not of_runs and not of_stores and not results:
             raise UsageError(
                 f"{path} holds nothing to report on (accepted: the folder of a run, a folder of "
-                "runs, the results of maar certify or maar radius, a JSON of maar reproduce)"
+                "runs, the results of maar certify or maar radius, a JSON of maar reproduce or a "
+                "folder of them)"
             )
         for folder in of_runs:
             if folder.resolve() not in runs:
@@ -202,6 +205,12 @@ def radius(value: object) -> float | None:
         return float(Eps(value))
     except MaarError:
         return None
+
+
+def _results(path: Path) -> list[Path]:
+    """The experiments of `maar reproduce` in a folder of its results."""
+    files = sorted(path.glob("*.json"))
+    return [file for file in files if isinstance(Reader().json(file).get("rows"), list)]
 
 
 def _find(path: Path) -> tuple[list[Path], list[Path]]:

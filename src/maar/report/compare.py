@@ -16,7 +16,7 @@ from typing import Any
 from maar.errors import RunError, UsageError
 from maar.report.collect import MODEL, VERDICTS, Run, Store, collect
 from maar.report.mcnemar import difference, p_values
-from maar.report.read import Reader, table, word
+from maar.report.read import Reader, number, table, word, words
 from maar.report.runs import value_text
 from maar.report.systems import eps_text, flat
 
@@ -41,6 +41,10 @@ class Certified:
     weights: str
     presets: tuple[str, ...]
     verifiers: tuple[str, ...]
+    asked: tuple[str, ...]
+    """The verifiers with their settings, as the store has them."""
+    limits: tuple[float, ...]
+    """Seconds that open images were given."""
     verdicts: dict[int, str]
 
     def __str__(self) -> str:
@@ -239,6 +243,8 @@ def _of_store(store: Store) -> Certified:
         weights=store.hash,
         presets=(store.preset,) if store.preset else (),
         verifiers=store.verifiers,
+        asked=words(subject, "verifiers"),
+        limits=tuple(sorted({x for line in store.lines.values() if (x := number(line, "limit"))})),
         verdicts={index: verdict for index, verdict in said.items() if verdict in VERDICTS},
     )
 
@@ -264,6 +270,8 @@ def _joined(one: Certified, other: Certified, path: Path) -> Certified:
         one.eps, one.data, one.split, one.data_hash, one.weights,
         tuple(dict.fromkeys(one.presets + other.presets)),
         tuple(dict.fromkeys(one.verifiers + other.verifiers)),
+        tuple(dict.fromkeys(one.asked + other.asked)),
+        tuple(sorted({*one.limits, *other.limits})),
         dict(sorted(verdicts.items())),
     )  # fmt: skip
 
@@ -284,6 +292,22 @@ def _paired(one: Certified, other: Certified, names: list[str]) -> Comparison:
     return Comparison(one, other, images)
 
 
+def _unwrapped(settings: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:
+    """Of a method around the other's, such as MAAR's around COLT: the base's settings as its own.
+
+    A knob that both have, such as lam, stays apart.
+    """
+    inner = settings.get("method.base.name")
+    if inner is None or inner != beside.get("method.name"):
+        return settings
+    own = {}
+    for key, value in settings.items():
+        plain = key.replace("method.base.", "method.", 1)
+        if key != "method.base.name":
+            own[key if plain in settings else plain] = value
+    return own
+
+
 def _kind(one: Certified, index: int) -> str:
     verdict = one.verdicts[index]
     return "certified" if verdict == "verified" else "broken" if verdict in BROKEN else "open"
@@ -296,8 +320,10 @@ def _listed(known: dict[tuple[str, float], Certified]) -> str:
 def _settings(one: Run, other: Run) -> tuple[tuple[str, str, str], ...]:
     if not one.config or not other.config:
         return ()
+    left, right = flat(one.config), flat(other.config)
     left, right = (
-        {key: value_text(value) for key, value in flat(run.config).items()} for run in (one, other)
+        {key: value_text(value) for key, value in _unwrapped(of, beside).items()}
+        for of, beside in ((left, right), (right, left))
     )
     return tuple(
         (key, left.get(key, ""), right.get(key, ""))

@@ -84,6 +84,10 @@ def experiment_notices(path: Path, content: Object) -> list[Notice]:
     elif content.get("reduced"):
         profile = word(content, "profile")
         notices.append(Notice("warning", f"{name}: numbers of the reduced profile {profile}"))
+    rows = _objects(content, "rows")
+    if word(content, "kind") == "training" and rows and not any(map(_has_epochs, rows)):
+        again = f"maar reproduce {name} trains again"
+        notices.append(Notice("info", f"{name} has no curves: its epochs were not kept ({again})"))
     if content.get("is_complete") is False:
         notices.append(Notice("info", f"{name} is not finished: rows without numbers are to come"))
     for kind, level in (("failed", "error"), ("skipped", "info")):
@@ -91,6 +95,11 @@ def experiment_notices(path: Path, content: Object) -> list[Notice]:
             text = f"{name}, {_row_name(row)}: {kind}, {word(row, 'reason')}"
             notices.append(Notice("error" if level == "error" else "info", text))
     return notices
+
+
+def _has_epochs(row: Object) -> bool:
+    found = row.get("epochs")
+    return isinstance(found, list) and any(found)
 
 
 def slug(name: str) -> str:
@@ -214,6 +223,7 @@ def _row(
     evidence = _evidence(row, content, path)
     # Accuracy is known of all test images; only a stage's is of those that were certified.
     of_all = replace(evidence, images=None, of=None)
+    proved = replace(evidence, hardware=word(row, "certified_on") or evidence.hardware)
     is_comparable = row.get("is_comparable") is not False
     cells = [plain(_setting(row)), plain(word(row, "system"))]
     if has_x:
@@ -223,14 +233,16 @@ def _row(
         ours, published = _mean(row, key), _published(row, key)
         std = number(table(table(row, "metrics"), key), "std")
         text = "" if ours is None else f"{100 * ours:.2f}"
-        if std and len(evidence.seeds) > 1:
+        if std is not None and len(evidence.seeds) > 1:
             text += f" ± {100 * std:.2f}"
         mark = None
         if is_comparable and ours is not None and published is not None:
             mark = (published, ours)
         upper = _mean(row, "certified_upper") if key == "certified" else None
         note = "" if upper is None else f"at most {100 * upper:.2f} with more proofs"
-        basis = of_all if key == "accuracy" and content.get("kind") != "stages" else evidence
+        basis = proved if key == "certified" else evidence
+        if key == "accuracy" and content.get("kind") != "stages":
+            basis = of_all
         cells.append(Cell(text, ours, basis, "strong", note, mark=mark) if text else Cell())
         cells.append(_published_cell(row, published, is_comparable))
         cells.append(_difference(ours, published) if is_comparable else Cell())

@@ -40,7 +40,9 @@ def results_table(found: Collected) -> Table | None:
         Column("system", help="Runs that differ in their seed alone"),
         Column("data", filterable=True),
         Column("eps", numeric=True, help="L-infinity radius on pixels in [0, 1]"),
-        Column("seeds", numeric=True, help="How many runs have a result"),
+        Column(
+            "seeds", numeric=True, help="How many runs CR is of, and of how many ACC is, if more"
+        ),
         Column("ACC", numeric=True, help=ACC),
         Column("CR", numeric=True, help=CR),
         Column("CR at most", numeric=True, help=UPPER),
@@ -81,7 +83,9 @@ def _row(system: System, eps: float | None) -> tuple[Cell, ...] | None:
     if not stores and not accuracies:
         return None
     evidence = [evidence_of(store, run) for run, store in stores]
-    seeds = max(len(stores), len(accuracies))
+    seeds = len(stores) or len(accuracies)
+    # A seed that was not certified counts for ACC alone.
+    of = f" of {len(accuracies)}" if seeds < len(accuracies) else ""
     images = [store.images for _, store in stores]
     texts = dict.fromkeys(_images(store) for _, store in stores)
     finished = [run for run in system.runs if run.state == "finished"]
@@ -90,7 +94,7 @@ def _row(system: System, eps: float | None) -> tuple[Cell, ...] | None:
         plain(system.name),
         plain(system.first.data),
         Cell(eps_text(eps), eps),
-        Cell(str(seeds), seeds) if system.first.config else Cell(),
+        Cell(f"{seeds}{of}", seeds) if system.first.config else Cell(),
         percent(accuracies, sources),
         percent([number(store.summary, "certified") or 0.0 for _, store in stores], evidence),
         percent([number(store.summary, "certified_upper") or 0.0 for _, store in stores], evidence),
@@ -172,7 +176,7 @@ def _certification(run: Run, store: Store) -> tuple[Cell, ...]:
         *(Cell(f"{count(summary, name):,}", count(summary, name)) for name in counts),
         Cell(f"{store.seconds:,.1f}", store.seconds),
         Cell(state, state, tone="good" if store.is_complete else "muted"),
-        plain(store.path.name.rpartition("-")[2]),
+        plain(_key(store)),
     )
 
 
@@ -218,9 +222,27 @@ def _shown(found: Collected) -> list[tuple[Run, Store]]:
 
 
 def label(run: Run, store: Store) -> str:
-    """A certification's name in a figure: the network, and what is unusual about it."""
+    """A certification's name in a figure: the network, and what is unusual about it.
+
+    Two that differ in the settings of a verifier alone have their keys behind that.
+    """
+    parts = _unusual(store)
+    if sum(_unusual(other) == parts for other in run.certifications if other.images) > 1:
+        parts = (*parts, _key(store))
+    return f"{run.name} ({', '.join(parts)})"
+
+
+def _key(store: Store) -> str:
+    """The first digits of its key, with which its folder's name ends."""
+    return store.path.name.rpartition("-")[2]
+
+
+def _unusual(store: Store) -> tuple[str, ...]:
     parts = [] if store.weights == MODEL else [store.weights]
     parts += [f"eps {eps_text(store.eps)}"]
     parts += [] if store.split == "test" else [store.split]
-    parts += [] if store.preset in ("", "complete") else [store.preset]
-    return f"{run.name} ({', '.join(parts)})"
+    if not store.preset:
+        parts.append("+".join(store.verifiers))
+    elif store.preset != "complete":
+        parts.append(store.preset)
+    return tuple(parts)

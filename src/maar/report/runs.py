@@ -59,8 +59,9 @@ def runs_table(found: Collected) -> Table | None:
 
 
 def _usual(runs: list[Run], key: str) -> str | None:
-    """The value that more than half of the runs have; None if there is no such."""
-    values = Counter(value_text(flat(run.config).get(key)) for run in runs if run.config)
+    """The value that more than half of the runs with such a setting have; None if there is none."""
+    settings = [flat(run.config) for run in runs]
+    values = Counter(value_text(one[key]) for one in settings if key in one)
     value, number_ = values.most_common(1)[0]
     return value if 2 * number_ > values.total() else None
 
