@@ -8,7 +8,7 @@ matrix is taken for each projection.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,58 +51,52 @@ class LastMatrix(torch.autograd.Function):
         weight = upstream[at] * sign
         looked_at = weight.nonzero().flatten()
         at, weight, which = at[looked_at], weight[looked_at], which[looked_at]
-        way = _by_projection if len(at) > MANY * len(upstream) else _by_neuron
-        return way(ctx.matrix, W, ctx.given, ctx.shape, at, weight, which), None, None, None
+        neurons = _Neurons(ctx.matrix, W, ctx.given, ctx.shape, at, weight, which)
+        many = len(at) > MANY * len(upstream)
+        return neurons.by_projection() if many else neurons.by_neuron(), None, None, None
 
 
-def _by_neuron(
-    matrix: Matrix,
-    W: Tensor,
-    given: list[Tensor],
-    shape: torch.Size,
-    at: Tensor,
-    weight: Tensor,
-    which: Tensor,
-) -> Tensor:
-    """What each neuron saw is gathered: neurons that share a row of W are one product."""
-    # Neurons as (image, channel, place).
-    per_image = shape[1:].numel()
-    places = per_image // len(W)
-    image, channel, which = at // per_image, at % per_image // places, which.long()
-    rows = _Rows(matrix, given, shape)
-    grad = W.new_zeros(len(W), *rows.seen)
-    order = channel.argsort()
-    ends = channel.bincount(minlength=len(W)).cumsum(0).tolist()
-    for o, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-        for some in order[start:end].split(NEURONS):
-            seen = rows(which[some], image[some], at[some] % places)
-            grad[o] += (weight[some] @ seen.flatten(1).to(W.dtype)).view(rows.seen)
-    return grad.movedim(-1, 1)
+class _Neurons(NamedTuple):
+    """Those that have a gradient: where they are, of what weight, and whose median is theirs."""
 
+    matrix: Matrix
+    W: Tensor
+    given: list[Tensor]
+    shape: torch.Size
+    at: Tensor
+    weight: Tensor
+    which: Tensor
 
-def _by_projection(
-    matrix: Matrix,
-    W: Tensor,
-    given: list[Tensor],
-    shape: torch.Size,
-    at: Tensor,
-    weight: Tensor,
-    which: Tensor,
-) -> Tensor:
-    """One gradient of the matrix for all images, of those neurons whose median a projection is."""
-    upstream = spread(weight, at, shape)
-    place = spread(which, at, shape)
-    if len(shape) == 4:
-        upstream, place = (
-            part.contiguous(memory_format=torch.channels_last) for part in (upstream, place)
-        )
-    grad, first = torch.zeros_like(W), 0
-    for P in given:
-        for k in range(len(P)):
-            share = (upstream * (place == first + k)).to(P.dtype)
-            grad += _gradient(matrix, W, P[k], share).to(W.dtype)
-        first += len(P)
-    return grad
+    def by_neuron(self) -> Tensor:
+        """What each neuron saw is gathered: neurons that share a row of W are one product."""
+        W, at = self.W, self.at
+        # Neurons as (image, channel, place).
+        per_image = self.shape[1:].numel()
+        places = per_image // len(W)
+        image, channel, which = at // per_image, at % per_image // places, self.which.long()
+        rows = _Rows(self.matrix, self.given, self.shape)
+        grad = W.new_zeros(len(W), *rows.seen)
+        order = channel.argsort()
+        ends = channel.bincount(minlength=len(W)).cumsum(0).tolist()
+        for o, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            for some in order[start:end].split(NEURONS):
+                seen = rows(which[some], image[some], at[some] % places)
+                grad[o] += (self.weight[some] @ seen.flatten(1).to(W.dtype)).view(rows.seen)
+        return grad.movedim(-1, 1)
+
+    def by_projection(self) -> Tensor:
+        """One gradient of W for all images, of those neurons whose median a projection is."""
+        W, parts = self.W, [spread(part, self.at, self.shape) for part in (self.weight, self.which)]
+        if len(self.shape) == 4:
+            parts = [part.contiguous(memory_format=torch.channels_last) for part in parts]
+        upstream, place = parts
+        grad, first = torch.zeros_like(W), 0
+        for P in self.given:
+            for k in range(len(P)):
+                share = (upstream * (place == first + k)).to(P.dtype)
+                grad += _gradient(self.matrix, W, P[k], share).to(W.dtype)
+            first += len(P)
+        return grad
 
 
 def _gradient(matrix: Matrix, W: Tensor, P: Tensor, upstream: Tensor) -> Tensor:
