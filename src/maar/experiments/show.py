@@ -184,7 +184,8 @@ def caveats(result: Object) -> str:
     about: dict[str, list[str]] = {}
     for row in result["rows"]:
         if said := row.get("measured_caveat", ""):
-            about.setdefault(said, []).append(row["system"])
+            at = "" if row["x"] is None else f" at {row['x']}"
+            about.setdefault(said, []).append(row["system"] + at)
     return "; ".join(f"{', '.join(dict.fromkeys(rows))}: {said}" for said, rows in about.items())
 
 

@@ -201,7 +201,8 @@ def _notes(rows: Sequence[Object]) -> list[str]:
         if caveat := word(row, "caveat"):
             notes.setdefault(caveat, []).append(word(row, "system"))
         if said := word(row, "measured_caveat"):
-            notes.setdefault(f"measured here, but {said}", []).append(word(row, "system"))
+            at = "" if row.get("x") is None else f" at {row['x']}"
+            notes.setdefault(f"measured here, but {said}", []).append(word(row, "system") + at)
         for also in _objects(row, "also_published"):
             shares = [
                 f"{METRICS[key][0]} {100 * value:.1f}"
