@@ -67,6 +67,7 @@ def _by_block(samples: Tensor, result: Callable[[Array, Array, Array], Array]) -
 
 
 def spread(found: Tensor, index: Tensor | None, shape: torch.Size) -> Tensor:
+    """What was found at the neurons of `index`, in its places; 0 elsewhere."""
     if index is None:
         return found.view(shape)
     return found.new_zeros(shape.numel()).index_put((index,), found).view(shape)

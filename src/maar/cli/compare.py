@@ -96,8 +96,7 @@ def _json(found: Compared) -> dict[str, object]:
 def _markdown(found: Compared, listed: int) -> str:
     from maar.report.formats import markdown
 
-    parts = ["".join(f"> **warning:** {problem}\n" for problem in found.problems)]
-    parts = [part for part in parts if part]
+    parts = [f"> **warning:** {problem}\n" for problem in found.problems]
     for pair in found.comparisons:
         parts.append(markdown(numbers(found, pair)))
         parts.append("".join(f"- {line}\n" for line in (*verdict(pair), *images(pair, listed))))
