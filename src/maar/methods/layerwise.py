@@ -35,6 +35,7 @@ from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.batchnorm import population_statistics
 from maar.methods.l1 import l1_norm
 from maar.methods.schedules import Constant, Ramp
+from maar.methods.stability import instability
 from maar.networks import relu_indices, split
 from maar.regions import Ball, LatentZonotope, Region
 from maar.settings import AboveZero, Count, NonNegative, Positive
@@ -167,9 +168,9 @@ class Layerwise(Method):
             terms["l1"] = self.l1 * l1_norm(batch.net)
         if outputs.following is not None:
             lb, ub = outputs.following
-            unstable = (-lb).clamp_min(0) * ub.clamp_min(0)
-            batch.note(**{f"unstable_relu_{stage.relu + 1}": (unstable > 0).flatten(1).sum(1)})
-            terms["stability"] = kappa * batch.at["stability"] * unstable.sum() / len(lb)
+            unstable = ((lb < 0) & (ub > 0)).flatten(1).sum(1)
+            batch.note(**{f"unstable_relu_{stage.relu + 1}": unstable})
+            terms["stability"] = kappa * batch.at["stability"] * instability(lb, ub) / len(lb)
         return terms
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:
