@@ -84,6 +84,12 @@ def test_curves_have_the_stages_behind_them(seeds):
     assert "no verifier" in figure.caption
 
 
+def test_a_short_stage_has_room_for_its_number_alone(tmp_path, make_run):
+    make_run(tmp_path / "a", epochs=(20, 2, 1), done=23)
+    figure = block(make_report(collect([tmp_path])), "curve-loss")
+    assert [band.label for band in figure.bands] == ["stage 1", "2", "3"]
+
+
 def test_stages_of_unequal_length_are_stretched(tmp_path, make_run):
     make_run(tmp_path / "a")
     make_run(tmp_path / "b", seed=1, lam=1.0, epochs=(1, 4), done=3)

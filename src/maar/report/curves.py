@@ -20,6 +20,8 @@ ON_TRAINING = (
 )
 MOST_STAGES = 64
 """No network has more layers to stop at: a damaged line must not make a million rows."""
+ROOM_FOR_A_WORD = 0.1
+"""The part of a figure's width that a stage needs to be called one."""
 Measure = Callable[[Object], float | None]
 
 
@@ -126,8 +128,10 @@ def _epochs(
     longest = max(layouts, key=len)
     if all(longest[: len(one)] == one for one in layouts):
         ends = [sum(longest[:k]) for k in range(len(longest) + 1)]
+        # (a short stage has room for its number alone)
+        wide = ROOM_FOR_A_WORD * ends[-1]
         bands = [
-            Band(start + 0.5, end + 0.5, f"stage {k}")
+            Band(start + 0.5, end + 0.5, f"stage {k}" if end - start >= wide else f"{k}")
             for k, (start, end) in enumerate(pairwise(ends), 1)
         ]
         return Axis("epoch"), tuple(bands if stages > 1 else ()), lambda index, line: index + 1.0
