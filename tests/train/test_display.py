@@ -167,6 +167,23 @@ def test_each_stage_is_measured_and_a_guess_is_marked(clockwork):
     assert pace.text() == "50 images/s  0:10 left"  # no stage is unknown any more
 
 
+def test_the_time_left_counts_trials_of_later_stages(clockwork):
+    plan = four_stages(epochs=1, steps_per_epoch=10)
+    pace = Pace(plan, batch=100, done=0)
+    for step in range(10):
+        clockwork[0] += 1.0
+        if step == 5:
+            clockwork[0] += 30.0  # which the trials took: no step of this stage
+            pace.outlook({1: 3.0, 2: 4.0})
+        pace.step(plan.epoch(0), step + 1)
+    # 10 steps of 3 s, 10 of 4 s; nothing is known of the last stage, so that it counts 1 s
+    assert pace.text() == "100 images/s  ~1:20 left"
+    for step in range(5):
+        clockwork[0] += 2.0
+        pace.step(plan.epoch(1), step + 1)
+    assert pace.text() == "50 images/s  ~1:10 left"  # 5 and 10 steps of 2 s, 10 of 4 s
+
+
 def test_while_eps_grows_the_time_left_is_a_guess(clockwork):
     plan = Plan([Stage("input", 4, Ramp(0.0, 0.1, 1.5))], steps_per_epoch=10)
     pace = Pace(plan, batch=100, done=0)

@@ -41,6 +41,9 @@ BY_LAYER = (UNSTABLE_NOTE, LATENT_NOTE)
 class Display:
     """Shows nothing. The trainer calls these in the order in which they stand."""
 
+    foresees = False
+    """Whether it wants to know what later stages will cost: to find out takes some time."""
+
     def warn(self, line: str) -> None:
         """Something the user should know, such as a damaged checkpoint."""
 
@@ -51,6 +54,9 @@ class Display:
         self, epoch: Epoch, steps: int, loss: dict[str, float], notes: dict[str, float]
     ) -> None:
         """`steps` of an epoch are done, with these means of the loss terms and notes so far."""
+
+    def outlook(self, seconds: Mapping[int, float]) -> None:
+        """What a step of each stage to come will cost, by the stage's index, as far as is known."""
 
     def epoch(self, record: dict[str, Any]) -> None:
         """An epoch is done; `record` is its line in metrics.jsonl."""
@@ -67,6 +73,7 @@ class Several(Display):
 
     def __init__(self, *displays: Display) -> None:
         self.displays = displays
+        self.foresees = any(display.foresees for display in displays)
 
     def warn(self, line: str) -> None:
         for display in self.displays:
@@ -81,6 +88,10 @@ class Several(Display):
     ) -> None:
         for display in self.displays:
             display.step(epoch, steps, loss, notes)
+
+    def outlook(self, seconds: Mapping[int, float]) -> None:
+        for display in self.displays:
+            display.outlook(seconds)
 
     def epoch(self, record: dict[str, Any]) -> None:
         for display in self.displays:
@@ -101,7 +112,17 @@ def make_display() -> Display:
     return LiveDisplay(console) if console.is_terminal else PlainDisplay()
 
 
-class PlainDisplay(Display):
+class Paced(Display):
+    """A display with a clock."""
+
+    foresees = True
+    pace: Pace
+
+    def outlook(self, seconds: Mapping[int, float]) -> None:
+        self.pace.outlook(seconds)
+
+
+class PlainDisplay(Paced):
     """One line per epoch."""
 
     def warn(self, line: str) -> None:
@@ -127,7 +148,7 @@ class PlainDisplay(Display):
         print(what, flush=True)
 
 
-class LiveDisplay(Display):
+class LiveDisplay(Paced):
     """A row per finished epoch, and below them a few lines that move with every step."""
 
     def __init__(self, console: Console) -> None:
@@ -275,9 +296,9 @@ class Pace:
     """Images per second and the time left for the whole run, measured on the last steps.
 
     What an epoch costs besides its steps (validation, checkpoint) is counted once it is known.
-    Each stage is measured anew. One that has not begun may be slower or faster; it is taken to be
-    like the present one, and the time has a ~ in front. So it has while eps grows, because the cost
-    of a step may grow with it.
+    Each stage is measured anew. One that has not begun may be slower or faster: it is taken to be
+    like a trial of it, or like the present one as long as there was none, and the time has a ~ in
+    front. So it has while eps grows, because the cost of a step may grow with it.
     """
 
     WINDOW = 50
@@ -291,8 +312,9 @@ class Pace:
         self.times: deque[float] = deque(maxlen=self.WINDOW)
         self.each = 0.0
         self.between = 0.0
+        self.later: dict[int, float] = {}
         self.last = time.perf_counter()
-        self.epoch_ended = False
+        self.interrupted = False
 
     def step(self, epoch: Epoch, steps: int) -> None:
         """`steps` of an epoch are done."""
@@ -303,16 +325,21 @@ class Pace:
         self.steps_done = epoch.number * self.plan.steps_per_epoch + steps
         self.seen += 1
         # The first step of an epoch would count the validation before it.
-        if self.seen > 1 and not self.epoch_ended:
+        if self.seen > 1 and not self.interrupted:
             self.times.append(now - self.last)
         if self.seen >= self.FIRST and self.times:
             self.each = sum(self.times) / len(self.times)
-        self.last, self.epoch_ended = now, False
+        self.last, self.interrupted = now, False
+
+    def outlook(self, seconds: Mapping[int, float]) -> None:
+        """Trials of later stages, which took their time, gave these seconds per step."""
+        self.later.update(seconds)
+        self.interrupted = True
 
     def epoch(self) -> None:
         """An epoch has ended, validation and checkpoint included."""
         self.between = time.perf_counter() - self.last
-        self.epoch_ended = True
+        self.interrupted = True
 
     def text(self) -> str:
         """`3,412 images/s  0:25 left`, or nothing as long as nothing is known."""
@@ -320,7 +347,12 @@ class Pace:
             return ""
         steps_left = self.plan.steps - self.steps_done
         epochs_left = steps_left / self.plan.steps_per_epoch
-        left = self.each * steps_left + self.between * epochs_left
+        left = self.between * epochs_left
+        for number in range(len(self.plan.stages) - 1, self.stage, -1):
+            steps = self.plan.stages[number].epochs * self.plan.steps_per_epoch
+            left += self.later.get(number, self.each) * steps
+            steps_left -= steps
+        left += self.each * steps_left
         is_guess = self.stage + 1 < len(self.plan.stages) or self._eps_grows()
         return f"{self.batch / self.each:,.0f} images/s  {'~' * is_guess}{clock(left)} left"
 

@@ -23,7 +23,7 @@ from maar.data import load as load_data
 from maar.data.augment import AUGMENTS
 from maar.errors import RunError, UsageError
 from maar.files import sha256_file
-from maar.methods.base import Batch
+from maar.methods.base import Batch, Stage
 from maar.networks import make
 from maar.train import checkpoint
 from maar.train.averaging import Average
@@ -36,6 +36,7 @@ from maar.train.parallel import Workers, connect
 from maar.train.plan import Epoch, Plan
 from maar.train.precision import autocast, check_precision
 from maar.train.progress import Progress
+from maar.train.rehearsal import AFTER, Rehearsal, freeze
 from maar.train.revision import earlier_revision
 from maar.train.run import Run, has_model, open_run_together
 from maar.train.seeds import derive, generator
@@ -102,6 +103,7 @@ class Trainer:
         self.descent: Descent | None = None
         self.restored: Parts = {}
         self.progress = Progress()
+        self.rehearsal = Rehearsal(self.plan)
         self.memo: dict[str, Any] = {}
         self.best_score: float | None = None
         self.metrics_bytes = 0
@@ -185,11 +187,7 @@ class Trainer:
         if not begun:
             self.best_score = None
             self.net.load_state_dict(self.judged.state_dict())
-        frozen = self.plan.stages[epoch.stage].frozen
-        self.net.train()
-        for index, layer in enumerate(self.net):
-            layer.train(index >= frozen)  # a frozen BatchNorm keeps its statistics too
-            layer.requires_grad_(index >= frozen)
+        freeze(self.net, self.plan.stages[epoch.stage])
         self.net.zero_grad()  # gradients of weights that are frozen from now on would linger
         self.descent = Descent(self.config.train, self.net, self.device)
         if begun:
@@ -204,12 +202,15 @@ class Trainer:
             self.data.size("train"), generator=generator(self.seed, "order", epoch.number)
         )
         numbers: dict[str, float] = {}
+        try_after = progress.steps + AFTER
         for i in range(progress.steps, steps):
             index = order[i * train.batch : (i + 1) * train.batch]
             numbers = self._step(epoch, epoch.number * steps + i, index)
             if self.average:
                 self.average.after_step(self.net, (epoch.in_stage - train.average_from) * steps + i)
             progress.steps, progress.seconds = i + 1, time.perf_counter() - began
+            if i + 1 == try_after:
+                self._rehearse(epoch, epoch.number * steps + i, index)
             self.display.step(epoch, i + 1, progress.terms.values, progress.notes.values)
             overdue = time.monotonic() - self.saved > 60 * train.checkpoint_minutes
             if overdue and i + 1 < steps:
@@ -240,24 +241,8 @@ class Trainer:
         assert self.descent is not None
         stage, train, workers = self.plan.stages[epoch.stage], self.config.train, self.workers
         t = self.plan.since_stage(step)
-        numbers = {"lr": lr_schedule(train, stage)(t), "eps": stage.eps(t)}
-        at = {name: schedule(t) for name, schedule in stage.schedules.items()}
-        index = index.to(self.device)
-        # The whole batch is augmented everywhere: its images do not depend on who shares it.
-        x = self.augment(self.data.images("train", index), generator(self.seed, "augment", step))
-        index = workers.share(index)
-        chance = (step, workers.rank) if workers.rank else (step,)
-        batch = Batch(
-            net=self.net,
-            x=workers.share(x).contiguous(memory_format=self.layout),
-            y=self.data.labels("train", index),
-            eps=numbers["eps"],
-            stage=stage,
-            generator=generator(self.seed, "loss", *chance),
-            at=at,
-            index=index,
-            memo=self.memo,
-        )
+        batch = self._batch(self.net, stage, t, step, index, self.memo)
+        numbers = {"lr": lr_schedule(train, stage)(t), "eps": batch.eps}
         with autocast(train.precision, self.device):
             loss = self.method.loss(batch)
         total = torch.stack(list(loss.values())).sum()
@@ -277,7 +262,54 @@ class Trainer:
         self.progress.terms.add(terms)
         self.progress.notes.add(batch.notes)
         self.descent.step(numbers["lr"])
-        return {**numbers, **at}
+        return {**numbers, **batch.at}
+
+    def _batch(
+        self,
+        net: nn.Sequential,
+        stage: Stage,
+        t: float,
+        step: int,
+        index: Tensor,
+        memo: dict[str, Any],
+    ) -> Batch:
+        """These images for one step, t epochs after the stage began."""
+        index = index.to(self.device)
+        # The whole batch is augmented everywhere: its images do not depend on who shares it.
+        x = self.augment(self.data.images("train", index), generator(self.seed, "augment", step))
+        index = self.workers.share(index)
+        chance = (step, self.workers.rank) if self.workers.rank else (step,)
+        return Batch(
+            net=net,
+            x=self.workers.share(x).contiguous(memory_format=self.layout),
+            y=self.data.labels("train", index),
+            eps=stage.eps(t),
+            stage=stage,
+            generator=generator(self.seed, "loss", *chance),
+            at={name: schedule(t) for name, schedule in stage.schedules.items()},
+            index=index,
+            memo=memo,
+        )
+
+    def _rehearse(self, epoch: Epoch, step: int, index: Tensor) -> None:
+        """Tell the display what the stages to come will cost, if it is time to try them."""
+        # (all processes or none: a method may exchange something with the others)
+        if not self.workers.first_does(
+            lambda: self.display.foresees and self.rehearsal.is_due(epoch.stage)
+        ):
+            return
+        memos: dict[str, dict[str, Any]] = {}
+
+        def loss(net: nn.Sequential, stage: Stage, t: float) -> Tensor:
+            memo = memos.setdefault(stage.name, {})
+            with autocast(self.config.train.precision, self.device):
+                terms = self.method.loss(self._batch(net, stage, t, step, index, memo))
+            return torch.stack(list(terms.values())).sum()
+
+        seconds, problem = self.rehearsal.seconds(self.net, epoch.stage, loss)
+        if problem:
+            self._warn(problem)
+        self.display.outlook(seconds)
 
     def _statistics(self) -> list[Tensor]:
         """What BatchNorm has seen of this process' share of the batches."""
