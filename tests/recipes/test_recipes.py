@@ -103,6 +103,10 @@ def test_the_cpu_profile_is_validated_and_on_the_small_network(method):
     assert (config.network, config.valid) == (network, 5000)
 
 
+# With the others' mix of one epoch MAT becomes constant there: the recipe says so.
+OWN = {"cifar10-8_255-mat-cpu": {"mix"}}
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_methods_of_a_setting_differ_in_the_method_alone(group):
     configs = [load(group.format(method)) for method in METHODS]
@@ -110,9 +114,12 @@ def test_the_methods_of_a_setting_differ_in_the_method_alone(group):
     assert [config.method.name for config in configs] == list(METHODS)
     for other in others:
         assert dataclasses.replace(other, method=first.method) == first
-        for field in dataclasses.fields(Layerwise):
-            knob = field.name
-            assert getattr(layerwise(other), knob) == getattr(layerwise(first), knob), knob
+        different = {
+            field.name
+            for field in dataclasses.fields(Layerwise)
+            if getattr(layerwise(other), field.name) != getattr(layerwise(first), field.name)
+        }
+        assert different == OWN.get(group.format(other.method.name), set())
 
 
 # What the paper states (Appendix B), and, where it is silent, COLT's public code; of MNIST, which
