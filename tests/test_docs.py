@@ -134,6 +134,21 @@ def test_the_readme_has_the_numbers_that_were_measured():
     assert readme_results.renewed(text, result) != text
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "table1-cifar10-2_255-maar-colt-mat-seeds-0-first-300",
+        "table1-cifar10-8_255-maar-colt-mat-seeds-0-first-2000",
+    ],
+)
+def test_the_readme_has_the_numbers_of_cifar10(name):
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"](results/cpu/{name}.md)" in text
+    for row in json.loads((ROOT / f"results/cpu/{name}.json").read_text())["rows"]:
+        accuracy, certified = (100 * row["metrics"][m]["mean"] for m in ("accuracy", "certified"))
+        assert f"{row['label']} {accuracy:.2f} / {certified:.2f}" in text
+
+
 def test_the_methods_have_the_speeds_that_were_measured():
     page = (DOCS / "methods.md").read_text()
     rows = json.loads((ROOT / "results/benchmarks/methods-mnist-0.1.json").read_text())["rows"]
