@@ -146,7 +146,7 @@ def test_the_readme_has_the_numbers_of_cifar10(name):
     assert f"](results/cpu/{name}.md)" in text
     for row in json.loads((ROOT / f"results/cpu/{name}.json").read_text())["rows"]:
         accuracy, certified = (100 * row["metrics"][m]["mean"] for m in ("accuracy", "certified"))
-        assert f"{row['label']} {accuracy:.2f} / {certified:.2f}" in text
+        assert f"{row['system']} {accuracy:.2f} / {certified:.2f}" in text
 
 
 def test_the_methods_have_the_speeds_that_were_measured():
