@@ -15,7 +15,7 @@ from maar.methods.schedules import Constant, Halving, OneCycle, Schedule, Steps
 def make_optimizer(train: TrainConfig, weights: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """A fresh optimiser; its learning rate is set before every step."""
     if train.optimizer == "adam":
-        # (fused: one pass over the weights, a sixth of the time on a CPU)
+        # (fused: one pass over the weights, an eighth of the time on a CPU)
         return torch.optim.Adam(weights, train.lr, weight_decay=train.weight_decay, fused=True)
     return torch.optim.SGD(
         weights, lr=train.lr, momentum=train.momentum, weight_decay=train.weight_decay
