@@ -369,6 +369,30 @@ def batch_norm_scale_taken_as_positive(patch):
 
 
 @bug
+def batch_norm_shift_forgotten_in_proofs(patch):
+    def wrong(old):
+        def enclosed_scale(*arguments):
+            scale, shift = old(*arguments)
+            return scale, torch.zeros_like(shift)
+
+        return enclosed_scale
+
+    swap(patch, affine, "enclosed_scale", wrong)
+
+
+@bug
+def batch_norm_scale_of_three_digits_in_proofs(patch):
+    def wrong(old):
+        def enclosed_scale(*arguments):
+            scale, shift = old(*arguments)
+            return scale.bfloat16().to(scale), shift
+
+        return enclosed_scale
+
+    swap(patch, affine, "enclosed_scale", wrong)
+
+
+@bug
 def pool_divided_by_one_side(patch):
     def wrong(old):
         def conv_of(op, channels):

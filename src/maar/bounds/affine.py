@@ -1,7 +1,11 @@
-"""What the affine layers have in common: their weights in one of two forms.
+"""The weights of affine layers, in one of three forms.
 
 Every affine layer of a supported network is a matrix (Linear), a convolution (Conv2d,
 AvgPool2d) or a scale and shift per channel (Normalize, BatchNorm in evaluation).
+
+A claim is about the numbers in the file. Numbers derived from them (1 / std, a BatchNorm's
+scale) are therefore enclosed, never rounded silently: `enclosed_scale` gives them within a
+known number of roundings, or refuses the layer.
 """
 
 from __future__ import annotations
@@ -14,6 +18,9 @@ from torch.nn import functional as F
 
 from maar.errors import UsageError
 from maar.networks.layers import Normalize
+
+SCALING = (Normalize, nn.BatchNorm1d, nn.BatchNorm2d)
+"""Layers that are a scale and a shift per channel."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +74,67 @@ def dilation_of(conv: nn.Conv2d) -> tuple[int, int]:
 
 
 def scale_of(op: nn.Module) -> tuple[Tensor, Tensor]:
-    """The scale and shift per channel of a Normalize or of a BatchNorm's running statistics."""
+    """Return the scale and shift per channel, differentiably; for training, not for proofs."""
     if isinstance(op, Normalize):
         return 1 / op.std, -op.mean / op.std
+    mean, var = statistics_of(op)
     assert isinstance(op, nn.BatchNorm1d | nn.BatchNorm2d)
-    if op.running_mean is None or op.running_var is None:
-        raise UsageError("BatchNorm without running statistics is not a fixed affine map")
-    scale = torch.rsqrt(op.running_var + op.eps)
+    scale = torch.rsqrt(var + op.eps)
     if op.weight is not None:
         scale = scale * op.weight
-    shift = -op.running_mean * scale
+    shift = -mean * scale
     if op.bias is not None:
         shift = shift + op.bias
     return scale, shift
+
+
+def enclosed_scale(op: nn.Module, dtype: torch.dtype, path: str) -> tuple[Tensor, Tensor]:
+    """Return the scale and shift per channel, for proofs; refuse a layer that has none.
+
+    Computed in float64: var + eps is one rounding of two stored numbers, and no step leaves the
+    normal range. The scale is within 4 roundings of the real one, relative to itself; the shift
+    within 7, relative to |bias| + |mean scale|.
+    """
+    if isinstance(op, Normalize):
+        mean, divisor, weight, bias = op.mean.double(), op.std.double(), None, None
+    else:
+        assert isinstance(op, nn.BatchNorm1d | nn.BatchNorm2d)
+        mean, var = (part.double() for part in statistics_of(op))
+        weight, bias = op.weight, op.bias
+        variance = var + op.eps
+        _require(variance > 0, variance, op, path, "running_var + eps", "a number > 0")
+        divisor = variance.sqrt()
+    weight = torch.ones_like(mean) if weight is None else weight.double()
+    scale = weight / divisor
+    shift = -mean * scale
+    if bias is not None:
+        shift = shift + bias.double()
+    size, range_ = scale.abs(), torch.finfo(dtype)
+    normal = ((size >= range_.tiny) & (size <= range_.max)) | (weight == 0)
+    accepted = f"0, or within the normal range of {str(dtype).removeprefix('torch.')}"
+    _require(normal, scale, op, path, "the scale", accepted)
+    _require(shift.abs() <= range_.max, shift, op, path, "the shift", "a finite number")
+    return scale.to(dtype), shift.to(dtype)
+
+
+def statistics_of(op: nn.Module) -> tuple[Tensor, Tensor]:
+    """Return a BatchNorm's running mean and variance."""
+    if not isinstance(op.running_mean, Tensor) or not isinstance(op.running_var, Tensor):
+        raise UsageError("BatchNorm without running statistics is not a fixed affine map")
+    return op.running_mean, op.running_var
+
+
+def _require(
+    right: Tensor, values: Tensor, op: nn.Module, path: str, name: str, accepted: str
+) -> None:
+    """Refuse a layer by its place, its first wrong channel and the value there."""
+    if bool(right.all()):
+        return
+    channel = int((~right).nonzero()[0])
+    raise UsageError(
+        f"layer {path} ({type(op).__name__}): {name} of channel {channel} is "
+        f"{values[channel].item():.6g} (accepted: {accepted})"
+    )
 
 
 def per_channel(values: Tensor, rank: int) -> Tensor:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from maar.bounds.affine import Conv, conv_of, per_channel, scale_of
+from maar.bounds.affine import Conv, conv_of, per_channel
 from maar.bounds.graph import Add, Graph
-from maar.bounds.interval import EXTRA, Boxes
+from maar.bounds.interval import EXTRA, Boxes, scale_at
 from maar.bounds.rounding import gamma, halves
 from maar.bounds.rows import Rows, add, picked
 from maar.networks.layers import Normalize
@@ -186,7 +186,7 @@ def _linear(run: Backward, i: int, rows: Rows) -> Rows:
 
 
 def _scale(run: Backward, i: int, rows: Rows) -> Rows:
-    scale, shift = scale_of(run.boxes.graph.nodes[i].op)
+    scale, shift = scale_at(run.boxes, i)
     total = rows.A.flatten(2).sum(2) if rows.A.dim() > 2 else rows.A
     run.constant = run.constant + total @ shift
     return rows.with_A(rows.A * per_channel(scale, rows.A.dim()))

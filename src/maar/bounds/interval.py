@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from maar.bounds.affine import conv_of, per_channel, scale_of
+from maar.bounds.affine import conv_of, enclosed_scale, per_channel, scale_of
 from maar.bounds.bound import Bound, Box, Enclosure, Pair, Problem, intersect
 from maar.bounds.graph import Add, Graph
 from maar.bounds.rounding import gamma, halves, outward, refuse_inexact
@@ -195,7 +195,7 @@ def _linear(boxes: Boxes, i: int) -> Out:
 
 def _scale(boxes: Boxes, i: int) -> Out:
     node = boxes.graph.nodes[i]
-    scale, shift = scale_of(node.op)
+    scale, shift = scale_at(boxes, i)
     rank = boxes.lb[node.inputs[0]].dim()
     factor = per_channel(scale, rank)
     return _affine(
@@ -207,6 +207,14 @@ def _scale(boxes: Boxes, i: int) -> Out:
         shift.abs() + (scale * _mean(node.op)).abs(),
         8,
     )
+
+
+def scale_at(boxes: Boxes, i: int) -> Pair:
+    """Return node i's scale and shift per channel: enclosed where rounding counts."""
+    node, graph = boxes.graph.nodes[i], boxes.graph
+    if not boxes.rounding:
+        return scale_of(node.op)
+    return graph.remember((i, "scale"), lambda: enclosed_scale(node.op, graph.dtype, node.path))
 
 
 def _mean(op: nn.Module) -> Tensor:

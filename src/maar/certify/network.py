@@ -8,6 +8,7 @@ from functools import cache, cached_property
 import torch
 from torch import nn
 
+from maar.bounds.affine import SCALING, enclosed_scale
 from maar.bounds.graph import Graph, compile_network
 from maar.errors import RunError, UsageError
 from maar.networks import weights_hash
@@ -22,7 +23,7 @@ class Network:
 
     def __init__(self, net: nn.Sequential, shape: tuple[int, ...]) -> None:
         check(net, shape)
-        require_finite_floats(net)
+        require_provable(net)
         out = trace(net, shape)[-1].shape if len(net) else shape
         if len(out) != 1 or out[0] < 2:
             raise UsageError(f"the network gives {spell(out)}, not scores of two or more classes")
@@ -45,7 +46,8 @@ class Network:
         return compile_network(self.net, self.shape, dtype)
 
 
-def require_finite_floats(net: nn.Sequential) -> None:
+def require_provable(net: nn.Sequential) -> None:
+    """Refuse numbers about which nothing can be proved: NaN, infinity, a scale out of range."""
     for name, tensor in net.state_dict().items():
         if not tensor.is_floating_point():
             continue  # BatchNorm's counter of batches
@@ -58,3 +60,6 @@ def require_finite_floats(net: nn.Sequential) -> None:
                 f"the network cannot be certified: {wrong} of {tensor.numel()} numbers of "
                 f"{name} are NaN or infinite"
             )
+    for path, layer in net.named_modules():
+        if isinstance(layer, SCALING):
+            enclosed_scale(layer, torch.float32, path)

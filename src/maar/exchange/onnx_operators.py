@@ -1,5 +1,8 @@
 """The ONNX operators that maar reads, each as torch layers that compute exactly the same.
 
+Exactly means in real numbers, with the numbers in the file: where folding two of them into one
+would round, they stay two layers.
+
 An operator is a function from a `Node` to what the node gives: a `Link` (something computed from
 the image) or an array (a constant, or a shape on its way to a Reshape). It raises `ValueError` with
 the reason where the operator is used in a way that has no exact counterpart; nothing is ignored.
@@ -71,6 +74,12 @@ def _pads(
         raise ValueError(f"auto_pad = {auto} is unknown")
     if max(dilations) > 1:  # onnxruntime refuses this too
         raise ValueError(f"auto_pad = {auto} with dilations is not supported")
+    if any(k < s for k, s in zip(kernel, strides, strict=True)):
+        # Runtimes disagree on where the windows then stand.
+        raise ValueError(
+            f"auto_pad = {auto} with a kernel {list(kernel)} smaller than the strides "
+            f"{list(strides)} is not supported"
+        )
     before, after = [], []
     for n, k, s, d in zip(size, kernel, strides, dilations, strict=True):
         total = max((math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)
@@ -96,19 +105,42 @@ def gemm(node: Node) -> Link:
     x, weight = node.image(0), node.weight(1)
     if node.take("transA", 0):
         raise ValueError("transA = 1 is not supported")
-    alpha, beta = node.take("alpha", 1.0), node.take("beta", 1.0)
+    alpha, beta = np.float32(node.take("alpha", 1.0)), np.float32(node.take("beta", 1.0))
     if weight.ndim != 2:
         raise ValueError("the weight must be a matrix")
     weight = weight if node.take("transB", 0) else weight.T
-    bias = None
+    bias = rest = None
     if node.has(2):
-        bias = _times(beta, np.broadcast_to(node.weight(2), (1, weight.shape[0]))[0])
-    return then(x, _linear(_times(alpha, weight), bias))
+        row = np.broadcast_to(node.weight(2), (1, weight.shape[0]))[0]
+        exact, bias, rest = _product(beta, row)
+        with np.errstate(invalid="ignore"):
+            fits = _same(exact, bias.astype(np.float64) + rest)
+        if not fits:
+            raise ValueError(f"beta = {beta} times its input leaves the range of float32")
+    exact, scaled, _ = _product(alpha, weight)
+    if _same(exact, scaled):
+        x = then(x, _linear(scaled, bias))
+    else:
+        x = then(x, _linear(weight, None))
+        x = then(x, _scaling(x, np.full(weight.shape[0], alpha), bias))
+    return x if rest is None else _shift(x, -rest)
 
 
-def _times(factor: float, array: np.ndarray) -> np.ndarray:
-    with np.errstate(all="ignore"):  # weights that are not finite are somebody else's to refuse
-        return np.float32(factor) * array
+def _product(factor: np.float32, array: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return factor * array: exact, rounded to float32, and what that misses, in float32.
+
+    A product of two float32 numbers is exact in float64, and a sum of two float32 numbers unless
+    it is tiny or huge.
+    """
+    with np.errstate(all="ignore"):
+        exact = np.float64(factor) * array.astype(np.float64)
+        high = exact.astype(np.float32)
+        return exact, high, (exact - high).astype(np.float32)
+
+
+def _same(exact: np.ndarray, other: np.ndarray) -> bool:
+    # (weights that are not finite are refused by whoever certifies)
+    return bool(((exact == other) | ~np.isfinite(exact)).all())
 
 
 def matmul(node: Node) -> Link:
@@ -130,7 +162,8 @@ def batch_normalization(node: Node) -> Link:
     if node.take("training_mode", 0) or not node.take("spatial", 1):
         raise ValueError("training_mode = 1 and spatial = 0 are not supported")
     node.take("momentum", 0.9)  # of training only
-    layer = _batch_norm(x, node.take("epsilon", 1e-5))
+    # (the standard's default is a float32, as every attribute is)
+    layer = _batch_norm(x, float(np.float32(node.take("epsilon", 1e-5))))
     _fill(
         layer,
         weight=node.weight(1),
@@ -270,10 +303,14 @@ def mul(node: Node) -> Link:
     x, factor = _with_constant(node)
     if (factor == 1).all():
         return x
-    # A BatchNorm that only scales: exact, where a Normalize would round 1 / factor.
+    return then(x, _scaling(x, factor, None))
+
+
+def _scaling(x: Link, factor: np.ndarray, bias: np.ndarray | None) -> nn.Module:
+    """A BatchNorm that only scales and shifts: exact, where a Normalize would round 1 / factor."""
     layer = _batch_norm(x, 0.0)
-    _fill(layer, weight=factor)
-    return then(x, layer)
+    _fill(layer, weight=factor, **({} if bias is None else {"bias": bias}))
+    return layer
 
 
 def _shift(x: Link, mean: np.ndarray) -> Link:

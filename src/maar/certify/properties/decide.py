@@ -12,7 +12,7 @@ from typing import Literal
 
 from torch import nn
 
-from maar.certify.network import require_finite_floats
+from maar.certify.network import require_provable
 from maar.certify.properties import STEPS
 from maar.certify.properties.question import Answer, Question, Runner, Subject, Witness
 from maar.certify.properties.witness import confirm
@@ -94,7 +94,7 @@ def _ask(name: str, question: Question) -> Answer:
 
 def _questions(net: nn.Sequential, shape: tuple[int, ...], prop: Property) -> list[Question]:
     check(net, shape)
-    require_finite_floats(net)
+    require_provable(net)
     out = trace(net, shape)[-1].shape if len(net) else shape
     if len(out) != 1:
         raise UsageError(f"the network gives {spell(out)}, not a list of outputs")
