@@ -220,7 +220,8 @@ def test_a_missing_epsilon_is_the_standards_float32(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("alpha", "weight"), [(1e-25, 1e-25), (0.1, 0.3), (3e38, 3e38), (1e-45, 1.0), (0.5, 0.7)]
+    ("alpha", "weight"),
+    [(1e-25, 1e-25), (0.1, 0.3), (3e38, 3e38), (1e-45, 1.3), (1e-45, 1.0), (0.5, 0.7)],
 )
 def test_a_factor_of_gemm_is_not_rounded(tmp_path, alpha, weight):
     model = one_feature("Gemm", [[weight]], alpha=alpha)
@@ -231,7 +232,7 @@ def test_a_factor_of_gemm_is_not_rounded(tmp_path, alpha, weight):
         assert Fraction(float(net[0].weight.detach())) == exact
     else:
         assert layers == ["Linear", "BatchNorm1d", "Linear"]
-    if alpha == 1e-45:
+    if (alpha, weight) == (1e-45, 1.3):
         with pytest.raises(UsageError, match="normal range"):
             Network(net, (1,))
         return
@@ -327,16 +328,19 @@ class Odd:
         return self.pick(1.0, 0.5, 0.1, -0.3, 3.0, 0.0)
 
     def batch_norm(self, file: File, value: str, channels: int) -> str:
-        var = np.abs(self.number(channels))
-        options = {}
-        choice = self.rng.random()
-        if choice < 0.4:
-            eps = self.pick(1e-5, 1e-3, 1e-12, 0.0, 1e-38, 3e38 if self.extreme else 1e-4)
+        var, weight, options = np.abs(self.number(channels)), self.number(channels), {}
+        if self.extreme and self.rng.random() < 0.2:
+            # var + eps leaves float32, its root comes back
+            var = self.rng.uniform(1e38, 3e38, channels).astype(np.float32)
+            weight = (1e19 * self.rng.standard_normal(channels)).astype(np.float32)
+            options["epsilon"] = float(np.float32(3e38))
+        elif self.rng.random() < 0.4:
+            eps = self.pick(1e-5, 1e-3, 1e-12, 0.0, 1e-38)
             options["epsilon"] = float(np.float32(eps))
             if self.rng.random() < 0.2:
                 var[0] = np.nextafter(-np.float32(eps), np.float32(1))
         return file.op(
-            "BatchNormalization", value, self.number(channels), self.number(channels),
+            "BatchNormalization", value, weight, self.number(channels),
             self.number(channels), var, **options,
         )  # fmt: skip
 
