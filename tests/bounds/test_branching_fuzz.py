@@ -20,6 +20,7 @@ from maar.bounds.branching import Branching
 from maar.bounds.graph import compile_network
 from maar.bounds.linear import Split
 from maar.bounds.reduced import Reduced, reduce
+from maar.certify.milp.leaf import LeafProgram
 
 
 def at(line, point):
@@ -175,8 +176,8 @@ def test_without_splits_it_is_crown(case):
 
 
 SETTINGS = {
-    "plain": (Branching(last_steps=100), 30),
-    "no steps": (Branching(together=2, steps=0, first_steps=0, last_steps=2), 30),
+    "plain": (Branching(), 30),
+    "no steps": (Branching(together=2, steps=0, first_steps=0), 30),
     "long steps": (Branching(steps=2, first_steps=2, slope_rate=3.0, price_rate=1e5), 4),
 }
 GAPS = (0.0, 1e-12, -1e-12, 1e-7, -1e-7, 1e-2)
@@ -191,7 +192,9 @@ def test_a_proof_is_never_above_the_truth(case, name):
     for gap in (1e-2, GAPS[seed % 5]):
         moved, minimum = moved_to(rows, truth, gap)
         rounds = itertools.count(1)
-        proof = branching.prove(reduced, moved, 60.0, lambda _, n=rounds: next(n) >= most)
+        proof = branching.prove(
+            reduced, moved, LeafProgram(reduced, moved), 60.0, lambda _, n=rounds: next(n) >= most
+        )
         assert not math.isnan(proof.lb)
         assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum
         if name == "plain" and gap == 1e-2 and not wild:
@@ -213,7 +216,7 @@ class Nonsense:
         which += len(odd) * (torch.rand(len(value), 1, generator=self.chance) < 0.7)
         return torch.where(which < len(odd), odd[which % len(odd)], found)
 
-    def climb(self, sign, slope, price, steps, rates):
+    def climb(self, sign, slope, price, *others):
         return self.like(slope), self.like(price)
 
     def low(self, sign, slope, price):
@@ -239,7 +242,9 @@ def test_the_search_may_say_what_it_likes(crossed, monkeypatch):
     for gap in (1e-2, 1.0):
         moved, minimum = moved_to(rows, least(found), gap)
         rounds = itertools.count(1)
-        proof = Branching().prove(reduced, moved, 60.0, lambda _, n=rounds: next(n) >= 8)
+        proof = Branching().prove(
+            reduced, moved, LeafProgram(reduced, moved), 60.0, lambda _, n=rounds: next(n) >= 8
+        )
         assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum
 
 
@@ -248,7 +253,9 @@ def test_what_a_row_may_be_off_by_is_taken_off(crossed):
     moved, minimum = moved_to(rows, least(found), 0.5)
     moved.e = moved.e + 0.25
     rounds = itertools.count(1)
-    proof = Branching().prove(reduced, moved, 60.0, lambda _: next(rounds) >= 10)
+    proof = Branching().prove(
+        reduced, moved, LeafProgram(reduced, moved), 60.0, lambda _: next(rounds) >= 10
+    )
     assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum - Fraction(1, 4)
 
 
@@ -267,7 +274,12 @@ def test_a_branch_that_overflows_proves_nothing(crossed, bad, monkeypatch):
 
     monkeypatch.setattr(Reduced, "lower_in", overflowing)
     row, rounds = rows[torch.tensor([0])], itertools.count(1)
-    assert Branching().prove(reduced, row, 60.0, lambda _: next(rounds) >= 20).lb <= 0
+    assert (
+        Branching()
+        .prove(reduced, row, LeafProgram(reduced, row), 60.0, lambda _: next(rounds) >= 20)
+        .lb
+        <= 0
+    )
 
 
 def test_bounds_that_alpha_crown_leaves_behind_enclose_every_relus_input(crossed):
@@ -289,5 +301,7 @@ def test_bounds_that_alpha_crown_leaves_behind_enclose_every_relus_input(crossed
     for gap in (1e-2, GAPS[seed % 5]):
         moved, minimum = moved_to(rows, least(found), gap)
         rounds = itertools.count(1)
-        proof = Branching().prove(network, moved, 60.0, lambda _, n=rounds: next(n) >= 10)
+        proof = Branching().prove(
+            network, moved, LeafProgram(network, moved), 60.0, lambda _, n=rounds: next(n) >= 10
+        )
         assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum
