@@ -1,10 +1,16 @@
-"""A small worked example, and finite differences."""
+"""A small worked example, and finite differences; the modules of tests/soundness on the path."""
+
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from maar.bounds.bound import Corners
+
+# pytest's importlib mode adds no folder by itself.
+sys.path.insert(0, str(Path(__file__).parents[1] / "soundness"))
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from maar.bounds.ascent import Ascent, Rates, _State
+from maar.bounds.ascent import Ascent, _State
 from maar.bounds.bound import Corners, Problem, margins
 from maar.bounds.branching import Branching
 from maar.bounds.graph import compile_network
 from maar.bounds.linear import Split
 from maar.bounds.reduced import reduce
+from maar.certify.milp.leaf import LeafProgram
 
 GRID = 301
 
@@ -51,13 +52,13 @@ def test_it_finds_the_minimum_from_below(seed):
     for j in (0, 1):
         truth = (z[:, 0] - z[:, j + 1]).min().item()
         row = rows[torch.tensor([j])]
-        proof = Branching().prove(reduced, row, 20.0)
+        proof = Branching().prove(reduced, row, LeafProgram(reduced, row), 20.0)
         assert proof.lb <= truth + 1e-9
         # Moved up or down until the least margin is just positive, or just not.
         for shift, provable in ((0.05 - truth, True), (-0.05 - truth, False)):
             moved = rows[torch.tensor([j])]
             moved.c = moved.c + shift
-            found = Branching().prove(reduced, moved, 20.0)
+            found = Branching().prove(reduced, moved, LeafProgram(reduced, moved), 20.0)
             assert (found.lb > 0) == provable
             assert found.lb <= truth + shift + 1e-9
 
@@ -98,10 +99,16 @@ def test_time_and_a_lookout_end_the_search():
     net, x = network(3), torch.tensor([0.2, -0.3], dtype=torch.float64)
     reduced, rows = problem(net, x, 0.5)
     row = rows[torch.tensor([0])]
-    assert Branching().prove(reduced, row, 0.0).lb == -math.inf
+    assert Branching().prove(reduced, row, LeafProgram(reduced, row), 0.0).lb == -math.inf
     shown = []
     row.c = row.c - 100
-    Branching().prove(reduced, row, 20.0, lambda points: bool(shown.append(points)) or True)
+    Branching().prove(
+        reduced,
+        row,
+        LeafProgram(reduced, row),
+        20.0,
+        lambda points: bool(shown.append(points)) or True,
+    )
     (points,) = shown
     assert ((points - x).abs() <= 0.5 + 1e-9).all()
 
@@ -113,13 +120,15 @@ def test_a_network_without_unstable_relus():
     row = rows[torch.tensor([0])]
     with torch.no_grad():
         z = net(x)
-    assert Branching().prove(reduced, row, 1.0).lb == pytest.approx(float(z[0] - z[1]), abs=1e-4)
+    assert Branching().prove(reduced, row, LeafProgram(reduced, row), 1.0).lb == pytest.approx(
+        float(z[0] - z[1]), abs=1e-4
+    )
 
 
 def test_one_row_at_a_time():
     reduced, rows = problem(network(0), torch.zeros(2, dtype=torch.float64), 0.5)
     with pytest.raises(ValueError, match="one row"):
-        Branching().prove(reduced, rows, 1.0)
+        Branching().prove(reduced, rows, LeafProgram(reduced, rows), 1.0)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -156,10 +165,10 @@ def test_an_ascent_only_ever_gains():
     sign[1, 0], sign[2, -1] = 1.0, -1.0
     slope, price = torch.full_like(sign, 0.5), torch.zeros_like(sign)
     before = ascent.low(sign, slope, price)
-    found = ascent.climb(sign, slope, price, 20, Rates(0.25, 0.15))
+    found = ascent.climb(sign, slope, price, 20, 0.25, 0.15)
     after = ascent.low(sign, *found)
     assert bool((after > before).all())
     for steps in (0, 1):
-        found = ascent.climb(sign, slope, price, steps, Rates(1e9, 1e9))
+        found = ascent.climb(sign, slope, price, steps, 1e9, 1e9)
         assert bool((ascent.low(sign, *found) >= before).all())
         assert bool((found[0] >= 0).all() & (found[0] <= 1).all() & (found[1] >= 0).all())

@@ -1,9 +1,4 @@
-"""Branch and bound against exact minima: rational numbers, no tolerance at all.
-
-The box of two pixels is a polygon; every ReLU cuts it where its input is zero, and on each piece
-the network is affine. So the least margin, over the box or where some ReLUs have given signs, is
-that of a corner, and is known as a fraction.
-"""
+"""Branch and bound against exact minima: rational numbers, no tolerance at all."""
 
 import itertools
 import math
@@ -11,95 +6,14 @@ from fractions import Fraction
 
 import pytest
 import torch
-from torch import nn
+from polygons import at, cut, least, moved_to, network, pieces, problem
 
 from maar.bounds.alpha_crown import AlphaCrown
 from maar.bounds.ascent import Ascent
-from maar.bounds.bound import Corners, Problem, margins
 from maar.bounds.branching import Branching
-from maar.bounds.graph import compile_network
 from maar.bounds.linear import Split
-from maar.bounds.reduced import Reduced, reduce
-
-
-def at(line, point):
-    return line[0] * point[0] + line[1] * point[1] + line[2]
-
-
-def cut(polygon, line, sign):
-    """The part where sign * line >= 0."""
-    corners = [(point, sign * at(line, point)) for point in polygon]
-    kept = []
-    for (p, u), (q, v) in itertools.pairwise([*corners, corners[0]]):
-        if u >= 0:
-            kept.append(p)
-        if (u > 0 > v) or (u < 0 < v):
-            t = u / (u - v)
-            kept.append((p[0] + t * (q[0] - p[0]), p[1] + t * (q[1] - p[1])))
-    return kept
-
-
-def applied(layer, lines):
-    """A Linear of lines, exactly."""
-    weights = [[Fraction(w) for w in row] for row in layer.weight.tolist()]
-    biases = [Fraction(b) for b in layer.bias.tolist()]
-    found = []
-    for row, b in zip(weights, biases, strict=True):
-        line = [sum(w * line[i] for w, line in zip(row, lines, strict=True)) for i in range(3)]
-        found.append((line[0], line[1], line[2] + b))
-    return found
-
-
-def pieces(net, lb, ub):
-    """Polygons that cover the box, each with the inputs of all ReLUs and the margin as lines."""
-    (l0, l1), (u0, u1) = ([Fraction(v) for v in side.tolist()] for side in (lb, ub))
-    open_ = [[(l0, l1), (u0, l1), (u0, u1), (l0, u1)]]
-    while open_:
-        polygon = open_.pop()
-        lines = [(Fraction(1), Fraction(0), Fraction(0)), (Fraction(0), Fraction(1), Fraction(0))]
-        pre, split = [], None
-        for layer in net:
-            if isinstance(layer, nn.Linear):
-                lines = applied(layer, lines)
-                continue
-            pre.append(lines)
-            ends = [[at(line, point) for point in polygon] for line in lines]
-            split = next((x for x, e in zip(lines, ends, strict=True) if min(e) < 0 < max(e)), None)
-            if split:
-                break
-            zero = (Fraction(0),) * 3
-            lines = [line if max(e) > 0 else zero for line, e in zip(lines, ends, strict=True)]
-        if split:
-            open_ += [cut(polygon, split, 1), cut(polygon, split, -1)]
-        else:
-            yield polygon, pre, tuple(a - b for a, b in zip(lines[0], lines[1], strict=True))
-
-
-def network(seed, wild, widths=(5, 4)):
-    """Two outputs; with `wild`, layers and neurons of very different scale, dead and equal ones."""
-    chance = torch.Generator().manual_seed(seed)
-    layers = []
-    for before, after in itertools.pairwise((2, *widths, 2)):
-        layer = nn.Linear(before, after)
-        with torch.no_grad():
-            layer.weight.copy_(torch.randn(after, before, generator=chance))
-            layer.bias.copy_(0.5 * torch.randn(after, generator=chance))
-            if wild:
-                scale = 10 ** (wild * (2 * torch.rand(after, generator=chance) - 1))
-                layer.weight.mul_(scale[:, None])
-                layer.bias.mul_(scale)
-                layer.weight[0] = -layer.weight[1]
-                layer.bias[0] = -layer.bias[1]
-                layer.weight[-1].mul_(seed % 2)
-        layers += [layer, nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
-
-
-def problem(net, lb, ub):
-    graph = compile_network(net, (2,), torch.float64)
-    C = margins(torch.tensor([0]), 2, torch.float64)
-    return reduce(Problem(graph, Corners(lb[None], ub[None]), C))
-
+from maar.bounds.reduced import Reduced
+from maar.certify.milp.leaf import LeafProgram
 
 CASES = [(seed, wild) for seed in range(5) for wild in (0, 3)]
 
@@ -121,18 +35,6 @@ def crossed(request):
     reduced, rows = problem(net, -ub, ub)
     assert reduced.columns >= 7
     return seed, wild, (reduced, rows), list(pieces(net, -ub, ub))
-
-
-def least(found):
-    return min(at(margin, point) for polygon, _, margin in found for point in polygon)
-
-
-def moved_to(rows, truth, gap):
-    """The row with its least value moved to about `gap`, and that value exactly."""
-    moved = rows[torch.tensor([0])]
-    before = Fraction(float(moved.c))
-    moved.c = moved.c + gap - float(truth)
-    return moved, truth + Fraction(float(moved.c)) - before
 
 
 def test_no_branchs_bound_is_above_the_truth(case):
@@ -175,8 +77,8 @@ def test_without_splits_it_is_crown(case):
 
 
 SETTINGS = {
-    "plain": (Branching(last_steps=100), 30),
-    "no steps": (Branching(together=2, steps=0, first_steps=0, last_steps=2), 30),
+    "plain": (Branching(), 30),
+    "no steps": (Branching(together=2, steps=0, first_steps=0), 30),
     "long steps": (Branching(steps=2, first_steps=2, slope_rate=3.0, price_rate=1e5), 4),
 }
 GAPS = (0.0, 1e-12, -1e-12, 1e-7, -1e-7, 1e-2)
@@ -191,7 +93,9 @@ def test_a_proof_is_never_above_the_truth(case, name):
     for gap in (1e-2, GAPS[seed % 5]):
         moved, minimum = moved_to(rows, truth, gap)
         rounds = itertools.count(1)
-        proof = branching.prove(reduced, moved, 60.0, lambda _, n=rounds: next(n) >= most)
+        proof = branching.prove(
+            reduced, moved, LeafProgram(reduced, moved), 60.0, lambda _, n=rounds: next(n) >= most
+        )
         assert not math.isnan(proof.lb)
         assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum
         if name == "plain" and gap == 1e-2 and not wild:
@@ -213,7 +117,7 @@ class Nonsense:
         which += len(odd) * (torch.rand(len(value), 1, generator=self.chance) < 0.7)
         return torch.where(which < len(odd), odd[which % len(odd)], found)
 
-    def climb(self, sign, slope, price, steps, rates):
+    def climb(self, sign, slope, price, *others):
         return self.like(slope), self.like(price)
 
     def low(self, sign, slope, price):
@@ -239,7 +143,9 @@ def test_the_search_may_say_what_it_likes(crossed, monkeypatch):
     for gap in (1e-2, 1.0):
         moved, minimum = moved_to(rows, least(found), gap)
         rounds = itertools.count(1)
-        proof = Branching().prove(reduced, moved, 60.0, lambda _, n=rounds: next(n) >= 8)
+        proof = Branching().prove(
+            reduced, moved, LeafProgram(reduced, moved), 60.0, lambda _, n=rounds: next(n) >= 8
+        )
         assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum
 
 
@@ -248,7 +154,9 @@ def test_what_a_row_may_be_off_by_is_taken_off(crossed):
     moved, minimum = moved_to(rows, least(found), 0.5)
     moved.e = moved.e + 0.25
     rounds = itertools.count(1)
-    proof = Branching().prove(reduced, moved, 60.0, lambda _: next(rounds) >= 10)
+    proof = Branching().prove(
+        reduced, moved, LeafProgram(reduced, moved), 60.0, lambda _: next(rounds) >= 10
+    )
     assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum - Fraction(1, 4)
 
 
@@ -267,7 +175,12 @@ def test_a_branch_that_overflows_proves_nothing(crossed, bad, monkeypatch):
 
     monkeypatch.setattr(Reduced, "lower_in", overflowing)
     row, rounds = rows[torch.tensor([0])], itertools.count(1)
-    assert Branching().prove(reduced, row, 60.0, lambda _: next(rounds) >= 20).lb <= 0
+    assert (
+        Branching()
+        .prove(reduced, row, LeafProgram(reduced, row), 60.0, lambda _: next(rounds) >= 20)
+        .lb
+        <= 0
+    )
 
 
 def test_bounds_that_alpha_crown_leaves_behind_enclose_every_relus_input(crossed):
@@ -289,5 +202,7 @@ def test_bounds_that_alpha_crown_leaves_behind_enclose_every_relus_input(crossed
     for gap in (1e-2, GAPS[seed % 5]):
         moved, minimum = moved_to(rows, least(found), gap)
         rounds = itertools.count(1)
-        proof = Branching().prove(network, moved, 60.0, lambda _, n=rounds: next(n) >= 10)
+        proof = Branching().prove(
+            network, moved, LeafProgram(network, moved), 60.0, lambda _, n=rounds: next(n) >= 10
+        )
         assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum

@@ -13,8 +13,6 @@ gradient goes the same way back: one product with all rows each way is nearly al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -26,15 +24,6 @@ from maar.bounds.relax import lower_slope, upper_line
 BETAS, TINY = (0.9, 0.999), 1e-8
 # A bound so many roundings of its terms above zero is taken for positive.
 ROUNDINGS = 64
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Of the steps; `faster`: prices begin with so many times their rate, and end with the rate."""
-
-    slope: float
-    price: float
-    faster: float = 1.0
 
 
 class Ascent:
@@ -68,15 +57,20 @@ class Ascent:
         self.least = ROUNDINGS * torch.finfo(dtype).eps * float(size)
 
     def climb(
-        self, sign: Tensor, slope: Tensor, price: Tensor, steps: int, rates: Rates
+        self,
+        sign: Tensor,
+        slope: Tensor,
+        price: Tensor,
+        steps: int,
+        slope_rate: float,
+        price_rate: float,
     ) -> tuple[Tensor, Tensor]:
-        """The best slopes and prices found in so many steps; branches that seem proved rest."""
+        """The best slopes and prices of so many steps; branches that seem proved rest."""
         dtype = self.X.dtype
         best_slope, best_price = slope.to(dtype), price.to(dtype)
         best = best_slope.new_full((len(sign),), -torch.inf)
         branches = torch.arange(len(sign))
         state = _State(sign.to(dtype), best_slope.clone(), best_price.clone())
-        slope_rate, price_rate = rates.slope, rates.price * rates.faster
         for step in range(steps):
             low, grad_slope, grad_price = self._pass(state)
             better = low > best[branches]
@@ -91,7 +85,6 @@ class Ascent:
                 branches, state = branches[is_open], state[is_open]
                 grad_slope, grad_price = grad_slope[is_open], grad_price[is_open]
             state.step(step + 1, grad_slope, slope_rate, grad_price, price_rate)
-            price_rate *= rates.faster ** (-1 / steps)
         if steps and len(branches):
             low = self._pass(state, gradient=False)[0]
             better = low > best[branches]

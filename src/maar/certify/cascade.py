@@ -44,6 +44,8 @@ class Settled:
     times: dict[str, float] = field(default_factory=dict)
     """Seconds in each verifier that the image came to."""
     error: str = ""
+    reason: str = ""
+    """Why a complete verifier ended with unknown before its time was up."""
 
     @property
     def is_final(self) -> bool:
@@ -173,6 +175,7 @@ def _take(settled: Settled, verdict: Verdict, name: str, query: Query) -> Query:
         for k, lb in verdict.lb.items():
             settled.lb[k] = max(settled.lb.get(k, -math.inf), lb)
         query = query.narrowed(k for k in query.targets if not proves(verdict.lb.get(k, 0.0)))
+        settled.reason = f"{name}: {verdict.reason}" if verdict.reason else settled.reason
         if not query.targets:
             settled.status, settled.by, settled.error = Status.VERIFIED, name, ""
     return query

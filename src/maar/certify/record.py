@@ -24,6 +24,7 @@ def make_record(index: int, label: int, settled: Settled, limit: float = math.in
     margin, target z_y - z_target at the counterexample, and the class ahead of y there
     error          what went wrong, in a verifier that failed
     limit          the seconds that an image had which is still open; null if it had any number
+    reason         why a complete verifier left it open before these were over
     """
     record: Record = {
         "index": index,
@@ -39,6 +40,8 @@ def make_record(index: int, label: int, settled: Settled, limit: float = math.in
     if settled.status in (Status.UNKNOWN, Status.ERROR):
         record["open"] = settled.open
         record["limit"] = limit if math.isfinite(limit) else None
+        if settled.reason:
+            record["reason"] = settled.reason
     if settled.margin is not None:
         record["margin"] = settled.margin
         record["target"] = settled.target

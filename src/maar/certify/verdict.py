@@ -32,16 +32,20 @@ class Verdict:
     counterexample: Tensor | None = None
     """[1, *shape]"""
     error: str = ""
+    reason: str = ""
+    """Why a complete verifier ends with UNKNOWN before its time is up."""
 
     @staticmethod
-    def bounded(lb: Mapping[int, float]) -> Verdict:
+    def bounded(lb: Mapping[int, float], reason: str = "") -> Verdict:
         """From lower bounds of every open class: verified if all are positive."""
-        return Verdict(
-            Status.VERIFIED if all(map(proves, lb.values())) else Status.UNKNOWN, lb=dict(lb)
-        )
+        if all(map(proves, lb.values())):
+            return Verdict(Status.VERIFIED, lb=dict(lb))
+        return Verdict(Status.UNKNOWN, lb=dict(lb), reason=reason)
 
 
 UNKNOWN = Verdict(Status.UNKNOWN)
+NEAR_ZERO = "too near zero to be told from it in float64"
+"""Why branch and bound neither proves nor breaks a margin of which every ReLU is split."""
 
 
 def proves(lb: float) -> bool:

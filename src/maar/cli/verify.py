@@ -78,6 +78,8 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("give NET.onnx and PROP.vnnlib, or --instances FILE.csv")
     found = _decide(args, args.network, Path(args.property), args.timeout or 60.0)
     print(_answer(found), end="")
+    if found.reason:
+        print(f"maar: {found.verdict}: {found.reason}", file=sys.stderr)
     if args.out is not None:
         write_text(args.out, _answer(found))
     return 0

@@ -7,6 +7,7 @@ be positive on the whole box; where none is, cutting the box goes on.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,10 +16,11 @@ from torch import Tensor
 from maar.bounds.bound import Corners, Problem
 from maar.bounds.branching import Branching
 from maar.bounds.reduced import TooLarge, reduce
+from maar.certify.milp.leaf import LeafProgram
 from maar.certify.properties.bounds import chosen
 from maar.certify.properties.question import Answer, Question, Witness
-from maar.certify.properties.witness import confirm
-from maar.certify.verdict import proves
+from maar.certify.properties.witness import confirm, highest
+from maar.certify.verdict import NEAR_ZERO, proves
 
 SEARCH = Branching()
 
@@ -41,20 +43,21 @@ class BranchingStep:
             except TooLarge:
                 return Answer()
             lb = dict(zip(question.open_rows(), network.lower(rows).tolist(), strict=True))
-        if not network.columns:
-            return Answer()  # nothing to branch on: the bounds have said it all
         place = {row: n for n, row in enumerate(lb)}
-        lookout, proved = _Lookout(question), set()
+        lookout, proved, reason = _Lookout(question), set(), ""
         for k in question.open:
             for row in sorted(question.subject.rows[k], key=lb.__getitem__, reverse=True):
                 part, left = rows[torch.tensor([place[row]])], end - time.monotonic()
-                proof = self.branching.prove(network, part, left, lookout.look)
+                solve, look = LeafProgram(network, part), lookout.at(row)
+                proof = self.branching.prove(network, part, solve, left, look)
                 if lookout.witness is not None:
                     return Answer(witness=lookout.witness)
                 if proves(proof.lb):
                     proved.add(k)
                     break
-        return Answer(proved=frozenset(proved))
+                if proof.undecided and lookout.is_alone(row):
+                    reason = f"the row of condition {k} is {NEAR_ZERO}"
+        return Answer(proved=frozenset(proved), reason=reason)
 
 
 class _Lookout:
@@ -64,12 +67,20 @@ class _Lookout:
         self.question = question
         self.witness: Witness | None = None
 
-    @torch.no_grad()
-    def look(self, points: Tensor) -> bool:
+    def at(self, row: int) -> Callable[[Tensor], bool]:
+        """Look at points until one is a witness, or shows that the row cannot be proved."""
+
+        @torch.no_grad()
+        def look(points: Tensor) -> bool:
+            low, high = (side[0] for side in self.question.box())
+            points = points.view(-1, *self.question.subject.shape).clamp(low, high)
+            value = self.question.subject.exact(points)
+            return self._meets_a_condition(points, value) or self._breaks(row, points, value)
+
+        return look
+
+    def _meets_a_condition(self, points: Tensor, value: Tensor) -> bool:
         """Whether a point meets an open condition; the witness is kept."""
-        low, high = (side[0] for side in self.question.box())
-        points = points.view(-1, *self.question.subject.shape).clamp(low, high)
-        value = self.question.subject.exact(points)
         for k in self.question.open:
             depth = value[:, list(self.question.subject.rows[k])].amax(1)
             deepest = int(depth.argmin())
@@ -78,6 +89,17 @@ class _Lookout:
                 if self.witness is not None:
                     return True
         return False
+
+    def _breaks(self, row: int, points: Tensor, value: Tensor) -> bool:
+        """Whether the row, one of several of its condition, is negative for sure at a point."""
+        lowest = int(value[:, row].argmin())
+        if value[lowest, row] >= 0 or self.is_alone(row):
+            return False
+        return bool(highest(self.question, points[lowest : lowest + 1])[row] < 0)
+
+    def is_alone(self, row: int) -> bool:
+        """Whether breaking the row meets its condition: then a witness is worth the search."""
+        return any(len(rows) == 1 and row in rows for rows in self.question.subject.rows)
 
 
 BRANCHING = BranchingStep()

@@ -31,6 +31,8 @@ class Decision:
     by: str | None
     seconds: float
     witness: Witness | None = None
+    reason: str = ""
+    """Why `unknown` came before the time was up, where a complete step knows."""
 
 
 def decide(
@@ -60,6 +62,7 @@ def decide(
 
     if not questions:
         return decision("unsat", None)
+    reasons: list[str] = []
     # The last step again and again, for boxes whose share of the time was too short.
     for number, name in enumerate(itertools.chain(steps, itertools.repeat(steps[-1])), 1):
         left: list[Question] = []
@@ -75,13 +78,14 @@ def decide(
             if answer.witness is not None:
                 return decision("sat", name, answer.witness)
             cut_short |= question.is_late()
+            reasons += [answer.reason] if answer.reason else []
             left.append(question.narrowed(answer.proved))
         questions = [question for question in left if question.open]
         if not questions:
             return decision("unsat", name)
         if number >= len(steps) and not cut_short:
             break
-    return decision("unknown", None)
+    return replace(decision("unknown", None), reason=reasons[-1] if reasons else "")
 
 
 def _ask(name: str, question: Question) -> Answer:

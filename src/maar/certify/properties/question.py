@@ -139,6 +139,8 @@ class Answer:
 
     proved: frozenset[int] = field(default_factory=frozenset)
     witness: Witness | None = None
+    reason: str = ""
+    """Why a complete step left a condition open before its time was up."""
 
 
 class Step(Protocol):

@@ -35,7 +35,7 @@ def confirm(question: Question, point: Tensor) -> Witness | None:
     outputs = [z.tolist()]
     if question.runner is not None:
         outputs.append(question.runner(near.float().numpy())[0].tolist())
-    real = _real(question, near)
+    real = highest(question, near)
     for k, condition in enumerate(case.conditions):
         rows = list(question.subject.rows[k])
         if bool((real[rows] < 0).all()) and all(_meets(condition, y) for y in outputs):
@@ -52,7 +52,7 @@ def _text(value: float, low: Fraction, high: Fraction) -> str | None:
     return None
 
 
-def _real(question: Question, near: Tensor) -> Tensor:
+def highest(question: Question, near: Tensor) -> Tensor:
     """Upper bounds of every row at the real point that `near` is rounded from."""
     if not question.subject.rows[-1].stop:
         return near.new_empty(0)

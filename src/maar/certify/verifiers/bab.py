@@ -13,8 +13,9 @@ from maar.bounds.branching import Branching
 from maar.bounds.reduced import TooLarge
 from maar.certify.crown import crown, reduced
 from maar.certify.lookout import Lookout
+from maar.certify.milp.leaf import LeafProgram
 from maar.certify.query import Query
-from maar.certify.verdict import UNKNOWN, Status, Verdict
+from maar.certify.verdict import NEAR_ZERO, UNKNOWN, Status, Verdict
 
 PRECISION = torch.float64
 BRANCHING = Branching()
@@ -44,11 +45,14 @@ class BranchAndBound:
         # The nearest to being proved first: what is proved of an image that stays open is kept.
         for n in found.lb.argsort(descending=True).tolist():
             target, row = query.targets[n], found.reduction.rows[torch.tensor([n])]
-            left = end - time.monotonic()
-            proof = self.branching.prove(found.reduction.network, row, left, lookout.look)
+            network, left = found.reduction.network, end - time.monotonic()
+            solve = LeafProgram(network, row)
+            proof = self.branching.prove(network, row, solve, left, lookout.look)
             if lookout.point is not None:
                 return Verdict(Status.FALSIFIED, counterexample=lookout.point)
             lb[target] = max(lb[target], proof.lb)
             if not lb[target] > 0:
-                break  # the image stays open: the time is better spent elsewhere
+                # The image stays open: the time is better spent elsewhere.
+                reason = f"the margin of class {target} is {NEAR_ZERO}" if proof.undecided else ""
+                return Verdict.bounded(lb, reason)
         return Verdict.bounded(lb)
