@@ -216,7 +216,9 @@ def test_certification_has_the_seconds_that_were_measured():
     page = (DOCS / "certification.md").read_text()
     for name, verifier in certification("first-1000")["verifiers"].items():
         assert re.search(
-            rf"^\| `{name}` \| {verifier['reached']:,} \|.* {verifier['seconds']:.0f} \|$", page, re.M
+            rf"^\| `{name}` \| {verifier['reached']:,} \|.* {verifier['seconds']:.0f} \|$",
+            page,
+            re.M,
         ), name
     rows = json.loads((ROOT / "results/benchmarks/workers.json").read_text())["rows"]
     seconds = statistics.median(row["seconds"] for row in rows if row["workers"] == 2)
