@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import statistics
 import textwrap
 from pathlib import Path
 
@@ -174,3 +175,62 @@ def test_layerwise_training_has_the_speeds_that_were_measured(file, precision):
         cells += ["-"] * (4 - len(cells))
         peak = f"{max(row['peak_mb'] for row in of) / 1000:.1f} GB"
         assert f"| {setting} | {precision} | {' | '.join(cells)} | {peak} |" in page
+
+
+def links(text):
+    """Targets of Markdown links to files, without their anchors."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.S | re.M)
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose)
+    return {target.partition("#")[0] for target in targets if ":" not in target} - {""}
+
+
+GENERATED = {DOCS / name for name in ("cli.md", "results.md", "contributing.md", "changelog.md")}
+
+
+@pytest.mark.parametrize("page", [*sorted(DOCS.rglob("*.md"))], ids=lambda path: path.stem)
+def test_links_of_the_documentation_stay_within_it(page):
+    for target in links(page.read_text(encoding="utf-8")):
+        path = (page.parent / target).resolve()
+        assert path.is_relative_to(DOCS), f"{target} leaves docs/: no page of the site"
+        assert path.exists() or path in GENERATED, target
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_the_files_at_the_top_lead_somewhere(name):
+    for target in links((ROOT / name).read_text(encoding="utf-8")):
+        assert (ROOT / target).exists(), target
+        # these two are pages of the site as well
+        assert name == "README.md" or target.startswith("docs/"), target
+
+
+def test_links_are_found():
+    text = "[a](b.md#c) [d](#e) [f](https://g.h)\n```md\n[i](j.md)\n```\n[k](../l.md)"
+    assert links(text) == {"b.md", "../l.md"}
+
+
+def certification(name):
+    return json.loads((ROOT / f"results/certification/colt_mnist_0.1-{name}.json").read_text())
+
+
+def test_certification_has_the_seconds_that_were_measured():
+    page = (DOCS / "certification.md").read_text()
+    for name, verifier in certification("first-1000")["verifiers"].items():
+        assert re.search(
+            rf"^\| `{name}` \| {verifier['reached']:,} \|.* {verifier['seconds']:.0f} \|$",
+            page,
+            re.M,
+        ), name
+    rows = json.loads((ROOT / "results/benchmarks/workers.json").read_text())["rows"]
+    seconds = statistics.median(row["seconds"] for row in rows if row["workers"] == 2)
+    assert f"in {seconds:.0f} seconds on two cores" in " ".join(page.split())
+
+
+def test_certification_says_which_images_are_hard():
+    page = " ".join((DOCS / "certification.md").read_text().split())
+    few, many, every = (
+        100 * certification(name)["certified"] for name in ("first-200-paper", "first-1000", "all")
+    )
+    assert (
+        f"{few:.2f} % of the first 200 are certified on COLT's public network, "
+        f"{many:.2f} % of the first 1,000 and {every:.2f} % of all"
+    ) in page

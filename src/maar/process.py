@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from types import FrameType
 
 # glibc's names for the two limits: as an environment variable and as mallopt's number.
 _MMAP_THRESHOLD = ("MALLOC_MMAP_THRESHOLD_", -3)
@@ -37,3 +38,12 @@ def prepare() -> None:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent outside glibc
         if mallopt is not None:
             mallopt(option, _GIGABYTE)
+
+
+def is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: cut short, it would stay behind half made."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

@@ -159,11 +159,12 @@ def test_workers_that_die_before_they_are_ready_cost_nothing_unless_all_do(
 ):
     started = []
 
-    def start(process):
-        fork_server.start(process)
+    def start(*args):
+        process, pipe = fork_server.start(*args)
         started.append(process.pid)
         if len(started) <= stillborn:
             os.kill(process.pid, signal.SIGKILL)
+        return process, pipe
 
     monkeypatch.setattr(workers, "start", start)
     if stillborn > 2:

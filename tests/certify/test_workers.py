@@ -1,5 +1,6 @@
 """Worker processes: how they start, and in which order they are given work."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -10,24 +11,24 @@ import pytest
 from maar.certify import CASCADE
 from maar.certify.agenda import LAST, Job
 from maar.certify.cascade import Cascade
-from maar.certify.fork_server import context, start
+from maar.certify.fork_server import start
 from maar.certify.workers import Task, hardness
 
-# What a worker finds itself in. (As text: a module of tests may not be there for it to import.)
+# What a worker finds itself in.
 REPORT = """
 import os, signal, torch
-ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-pipe.send((ignored, os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()))
+def report(pipe):
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    pipe.send((ignored, os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()))
 """
 
 
-def test_a_process_has_one_thread_and_ignores_ctrl_c(monkeypatch):
+def test_a_process_has_one_thread_and_ignores_ctrl_c(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    here, there = context().Pipe()
-    process = context().Process(target=exec, args=(REPORT, {"pipe": there}))
-    start(process)
-    there.close()  # a worker that dies is then an error, not a wait for ever
-    assert here.recv() == (True, "1", 1)
+    (tmp_path / "reporting.py").write_text(REPORT)
+    monkeypatch.syspath_prepend(tmp_path)
+    process, pipe = start(importlib.import_module("reporting").report)
+    assert pipe.recv() == (True, "1", 1)
     process.join()
     assert process.exitcode == 0
     assert os.environ["OMP_NUM_THREADS"] == "7"
@@ -38,12 +39,11 @@ def test_the_fork_server_has_torch_and_a_single_thread():
     code = """
 import os, sys
 from multiprocessing import forkserver
-from maar.certify.fork_server import warm_up, context, start
+from maar.certify.fork_server import warm_up, start
 if __name__ == "__main__":
     warm_up()
     assert "torch" not in sys.modules
-    first = context().Process(target=len, args=("",))
-    start(first)  # returns when the server has imported what it has to
+    start(repr)  # returns when the server has imported what it has to
     server = forkserver._forkserver._forkserver_pid
     assert len(os.listdir(f"/proc/{server}/task")) == 1
     assert "libtorch_cpu" in open(f"/proc/{server}/maps").read()

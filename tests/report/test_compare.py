@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from maar.config.dump import NOT_HASHED
 from maar.errors import RunError, UsageError
-from maar.report.compare import NOT_COMPARED, compare
+from maar.report.compare import compare
 
 WORDS = {"v": "verified", "f": "falsified", "m": "misclassified", "u": "unknown", "e": "error"}
 
@@ -167,7 +166,3 @@ def test_a_folder_of_several_runs_is_not_one(tmp_path):
     one = run(tmp_path / "runs" / "b", "v")
     with pytest.raises(UsageError, match="holds 2 runs or networks"):
         compare((one, tmp_path / "runs"))
-
-
-def test_what_is_no_part_of_a_hash_is_no_difference():
-    assert set(NOT_COMPARED) == {".".join(path) for path in NOT_HASHED}

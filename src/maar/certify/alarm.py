@@ -15,6 +15,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from maar.process import is_importing
+
 # Seconds for a library to come back, beyond those of the block.
 HANG = 30.0
 # Seconds until it rings again, if it rang at a bad moment.
@@ -35,7 +37,7 @@ def alarm(seconds: float) -> Iterator[None]:
         return
 
     def ring(number: int, frame: FrameType | None) -> None:
-        if _is_importing(frame):
+        if is_importing(frame):
             signal.setitimer(signal.ITIMER_REAL, LATER)
         else:
             raise TimeUp
@@ -63,12 +65,3 @@ def _worker_ended_after(seconds: float) -> Iterator[None]:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a module is being imported: cut short, it would stay behind half made."""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False

@@ -14,9 +14,11 @@ import contextlib
 import logging
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -82,12 +84,13 @@ def cluster(address: str) -> Iterator[Team]:
         is_there = address != "local" and _answers(address)
         new = {"num_cpus": cores(), "include_dashboard": False, "object_store_memory": STORE}
         try:
-            ray.init(
-                address=address if is_there else "local",
-                log_to_driver=False,
-                logging_level=logging.CRITICAL,
-                **({} if is_there else new),
-            )
+            with _signals_kept():
+                ray.init(
+                    address=address if is_there else "local",
+                    log_to_driver=False,
+                    logging_level=logging.CRITICAL,
+                    **({} if is_there else new),
+                )
         except Exception as error:  # Ray raises anything, such as if the machine is too busy
             ray.shutdown()
             why = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -109,6 +112,19 @@ def _environment() -> Iterator[None]:
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep the handler of SIGTERM, which Ray replaces by one that leaves without a word."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set a handler
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _require_listener(address: str) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import os
 import pickle
 import signal
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -23,7 +24,7 @@ from torch import nn
 from maar.attacks import margin
 from maar.certify.agenda import LAST, Agenda, Job, Piece
 from maar.certify.cascade import Cascade, Settled
-from maar.certify.fork_server import context, start
+from maar.certify.fork_server import ECHO, start
 from maar.certify.network import PRECISIONS, Network
 from maar.certify.query import Query
 from maar.certify.verdict import Status
@@ -165,6 +166,7 @@ def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Results:
                 piece, found = worker.receive()
                 done = list(agenda.take(piece, found)) if piece and found else []
                 if worker.lost:
+                    time.sleep(ECHO)
                     stillborn += not worker.ready
                     if stillborn > STILLBORN:
                         raise RunError("worker processes cannot start; try --workers 1")
@@ -181,6 +183,8 @@ def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Results:
                 yield from done
     finally:
         for worker in crew:
+            worker.kill()
+        for worker in crew:
             worker.stop()
 
 
@@ -188,11 +192,7 @@ class _Worker:
     """A process, and this side of the pipe to it."""
 
     def __init__(self, payload: bytes) -> None:
-        there = context()
-        self.pipe, theirs = there.Pipe()
-        self.process = there.Process(target=_work, args=(theirs, payload), daemon=True)
-        start(self.process)
-        theirs.close()  # so that the pipe ends when the process does
+        self.process, self.pipe = start(_work, payload)
         self.piece: Piece | None = None
         self.ready = False
         self.lost = ""
@@ -220,8 +220,12 @@ class _Worker:
         self.ready = True
         return piece, found
 
+    def kill(self) -> None:
+        """End it at once: it has nothing to save, and may sit in a library's call."""
+        self.process.kill()
+
     def stop(self) -> None:
-        self.process.terminate()
+        self.kill()
         self.process.join()
         self.pipe.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from maar.cli.interrupt import leave_at_once
+from maar.cli.interrupt import farewell
 from maar.cli.parse import parse
 from maar.cli.progress import show_progress
 from maar.cli.subject import MODEL, PerChannel, subject
@@ -76,14 +75,13 @@ def main(argv: Sequence[str]) -> int:
     args = parse(Audit, "maar audit", argv)
     _check(args)
     _require_onnxruntime()
-    with leave_at_once():
-        from rich.console import Console
-        from rich.text import Text
+    from rich.console import Console
+    from rich.text import Text
 
-        from maar.certify.audit.folder import read_folder
-        from maar.certify.audit.run import Strength, audit
-        from maar.certify.audit.table import explanations, headline, make_table
-        from maar.certify.workers import default_workers
+    from maar.certify.audit.folder import read_folder
+    from maar.certify.audit.run import Strength, audit
+    from maar.certify.audit.table import explanations, headline, make_table
+    from maar.certify.workers import default_workers
 
     folder = read_folder(args.store)
     net, data, runner = _read(args, folder)
@@ -105,8 +103,7 @@ def main(argv: Sequence[str]) -> int:
                 progress=progress,
             )
     except KeyboardInterrupt:
-        print("maar: interrupted; nothing can be said", file=sys.stderr)
-        return 130
+        return farewell("no audit result; the same command begins again")
     console.print(headline(report))
     console.print(make_table(report))
     for text in explanations(report):

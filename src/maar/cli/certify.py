@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from maar.cli.asked import OF_RUN, Asked, folder, load_data, options, read, team, words
+from maar.cli.interrupt import farewell
 from maar.cli.parse import parse
 from maar.cli.subject import Subject
 from maar.eps import Eps
@@ -81,8 +81,7 @@ def main(argv: Sequence[str]) -> int:
                     plan, out, workers=args.workers, display=make_display(CERTIFICATION), team=crew
                 )
             except KeyboardInterrupt:
-                print(f"maar: interrupted; the same command continues {out}", file=sys.stderr)
-                return 130
+                return farewell(f"the same command continues {out}")
             if subject.is_own and args.split == "test":
                 _tell_the_run(folder(subject, "certify") / "summary.json", out / "summary.json")
             print(f"verdicts in {out}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from maar.cli.interrupt import leave_at_once
+from maar.cli.interrupt import farewell
 from maar.cli.parse import parse
 from maar.cli.progress import show_progress
 from maar.cli.subject import NETWORK, PerChannel, Subject
@@ -77,15 +76,14 @@ def main(argv: Sequence[str]) -> int:
     layers = None if args.layers is None else _numbers(args.layers)
     if args.out is not None and args.out.is_dir():
         raise UsageError(f"--out {args.out} is a folder (accepted: a file to write)")
-    with leave_at_once():
-        import torch
-        from rich.console import Console
+    import torch
+    from rich.console import Console
 
-        from maar.attacks import PGD
-        from maar.data import load
-        from maar.networks import weights_hash
-        from maar.train.env import resolve_device, resolve_threads
-        from maar.train.metrics import check_images, check_layers, measure
+    from maar.attacks import PGD
+    from maar.data import load
+    from maar.networks import weights_hash
+    from maar.train.env import resolve_device, resolve_threads
+    from maar.train.metrics import check_images, check_layers, measure
 
     attack = PGD(steps=args.steps, step_size=args.step_size, restarts=args.restarts, keep="best")
     subject = read_subject(
@@ -117,8 +115,7 @@ def main(argv: Sequence[str]) -> int:
                 progress=progress,
             )
     except KeyboardInterrupt:
-        print("maar: interrupted; nothing was written", file=sys.stderr)
-        return 130
+        return farewell("nothing was written")
     seconds = time.perf_counter() - began
     weights = weights_hash(subject.net.cpu())
     certified = _certified(subject, args, weights)

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from maar import __version__
+from maar.cli.interrupt import KEPT, catch_signals, exit_code, word
 from maar.errors import MaarError, UsageError, nearest
+from maar.lifeline import follow_starter
 from maar.process import prepare
 
 # command -> (module with `main(argv) -> int`, what it does)
@@ -77,7 +79,10 @@ def _dispatch(args: list[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 failure, 2 usage, 130 interrupted."""
+    """Run one command and return its exit code.
+
+    0 done, 1 failure, 2 usage, 130 interrupted, 143 terminated.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     code = None
     try:
@@ -87,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MaarError as error:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        return _fail("interrupted; what was finished is kept", 130)
+        return _fail(f"{word()}; {KEPT}", exit_code())
     except BrokenPipeError:
         # `maar runs | head`: the reader left; point stdout elsewhere so that exit does not complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -110,5 +115,7 @@ def _fail(message: str, code: int) -> int:
 
 def entry() -> None:
     """The console script."""
+    catch_signals()
+    follow_starter()
     prepare()
     sys.exit(main())

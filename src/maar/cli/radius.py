@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from maar.cli.asked import Asked, load_data, options, read, team
+from maar.cli.interrupt import farewell
 from maar.cli.parse import parse
 from maar.eps import Eps
 from maar.errors import RunError, UsageError
@@ -79,8 +79,7 @@ def main(argv: Sequence[str]) -> int:
                 plan, out, workers=args.workers, display=display, team=workers
             )
     except KeyboardInterrupt:
-        print(f"maar: interrupted; the same command continues {out}", file=sys.stderr)
-        return 130
+        return farewell(f"the same command continues {out}")
     if len(records) <= FEW:
         Console().print("", each(records), "")
     print(f"radii in {out}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import signal
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from maar.cli.interrupt import leave_at_once
+from maar.cli.interrupt import farewell
 from maar.cli.parse import Switch, parse
 from maar.errors import MaarError, RunError, UsageError, unknown
 from maar.experiments.tables import experiment, experiments, profiles
@@ -96,20 +94,20 @@ def main(argv: Sequence[str]) -> int:
         _require_folder("out", _out(args))
         if not args.collect:
             _require_folder("runs", args.runs)
-    with leave_at_once():
-        from maar.experiments.kept import choose
-        from maar.experiments.measured import keep_all, require_data, require_same
-        from maar.experiments.plan import make_plan, ordered
 
-        choice = _choice(args)
-        plans = [choose(make_plan(each, choice)) for each in chosen]
-        tasks = ordered(point for plan in plans for point in plan.points)
-        for run in dict.fromkeys(task.run for task in tasks):
-            require_same(run)
+    from maar.experiments.kept import choose
+    from maar.experiments.measured import keep_all, require_data, require_same
+    from maar.experiments.plan import make_plan, ordered
+
+    choice = _choice(args)
+    plans = [choose(make_plan(each, choice)) for each in chosen]
+    tasks = ordered(point for plan in plans for point in plan.points)
+    for run in dict.fromkeys(task.run for task in tasks):
+        require_same(run)
     if args.dry_run:
         return _dry_run(plans, tasks)
     failed: dict[Task, str] = {}
-    code = 0
+    is_stopped = False
     if args.collect:
         keep_all(tasks)
     else:
@@ -118,17 +116,16 @@ def main(argv: Sequence[str]) -> int:
         from maar.experiments.work import work
 
         try:
-            with _terminated(), _launcher(args) as launcher:
+            with _launcher(args) as launcher:
                 failed = work(tasks, launcher, make_display())
         except KeyboardInterrupt:
-            code = 130
+            is_stopped = True
     # (not --collect itself: the command that makes the numbers is the one without it)
     command = f"maar reproduce {shlex.join(word for word in argv if word != '--collect')}"
     for plan in plans:
-        _conclude(plan, _out(args), command, failed, is_whole=code == 0)
-    if code:
-        print(f"maar: interrupted; continue with: {command}", file=sys.stderr)
-        return code
+        _conclude(plan, _out(args), command, failed, is_whole=not is_stopped)
+    if is_stopped:
+        return farewell(f"continue with: {command}")
     if failed:
         names = ", ".join(f"{task.run.name} ({task.label})" for task in failed)
         raise RunError(f"{len(failed)} of {len(tasks)} tasks failed: {names}")
@@ -217,26 +214,6 @@ def _launcher(args: Reproduce) -> Iterator[Launcher]:
 def _cores() -> int:
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return there or 1
-
-
-@contextlib.contextmanager
-def _terminated() -> Iterator[None]:
-    """Being told to end, or losing the terminal, is like Ctrl-C: no process is left behind."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    numbers = [
-        number
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN  # (as `nohup` leaves it)
-    ]
-    before = [signal.signal(number, interrupt) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 def _list(chosen: Sequence[Experiment]) -> int:

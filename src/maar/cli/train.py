@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maar.cli.interrupt import leave_at_once
+from maar.cli.interrupt import exit_code, farewell
 
 if TYPE_CHECKING:
     from maar.config import Config
@@ -20,13 +20,12 @@ chosen method: see `maar methods` for the others."""
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    with leave_at_once():
-        from maar.config.flags import Extra, parse_command
-        from maar.train.display import Several, make_display, number
-        from maar.train.parallel import place
-        from maar.train.run import has_model, refuse_existing
-        from maar.train.status import is_run, status
-        from maar.train.trainer import train
+    from maar.config.flags import Extra, parse_command
+    from maar.train.display import Several, make_display, number
+    from maar.train.parallel import place
+    from maar.train.run import has_model, refuse_existing
+    from maar.train.status import is_run, status
+    from maar.train.trainer import train
 
     extras = (
         Extra(
@@ -52,9 +51,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         result = train(config, path, resume=resume, display=display)
     except KeyboardInterrupt:
-        there = f"; continue with: maar train {quoted} --resume" if is_run(path) else ""
-        print(f"maar: interrupted{there}", file=sys.stderr)
-        return 130
+        way_on = f"continue with: maar train {quoted} --resume" if is_run(path) else ""
+        return farewell(way_on)
     numbers = [f"{name.replace('_', ' ')} {number(name, x)}" for name, x in result["test"].items()]
     print(f"{path} {'was already' if finished else 'is'} finished", end="")
     print(f": test {', '.join(numbers)}" if numbers else "")
@@ -76,5 +74,5 @@ def _help_out(config: Config, path: Path, resume: bool, rank: int) -> int:
         print(f"maar: error in process {rank + 1}: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        return 130
+        return exit_code()
     return 0

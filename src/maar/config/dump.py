@@ -11,19 +11,9 @@ from typing import Any
 from maar.config.config import Config
 from maar.eps import Eps
 from maar.methods.base import Method
+from maar.neutral import NEUTRAL
 
-# Where and how often a run is computed, looked at and saved, not what is computed. (Threads and
-# devices can change the last bits of a float; `env.json` has them, the experiment is the same.)
-NOT_HASHED = (
-    ("name",),
-    ("threads",),
-    ("device",),
-    ("devices",),
-    ("train", "latent_images"),
-    ("train", "latent_steps"),
-    ("train", "checkpoint_every"),
-    ("train", "checkpoint_minutes"),
-)
+NOT_HASHED = tuple(tuple(key.split(".")) for key in NEUTRAL)
 
 
 def to_table(settings: Any) -> dict[str, Any]:

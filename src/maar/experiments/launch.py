@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from maar.experiments.plan import Task
+from maar.lifeline import STARTER
 
 # One thread each: several runs side by side are faster than one run with several threads.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
@@ -93,7 +94,7 @@ class Process:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd=folder,
-                env={**os.environ, **ENVIRONMENT},
+                env={**os.environ, **ENVIRONMENT, STARTER: str(os.getpid())},
             )
 
     def poll(self) -> int | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from maar.errors import RunError, UsageError
+from maar.neutral import NEUTRAL
 from maar.report.collect import MODEL, VERDICTS, Run, Store, collect
 from maar.report.mcnemar import difference, p_values
 from maar.report.read import Reader, number, table, word, words
@@ -21,12 +22,6 @@ from maar.report.runs import value_text
 from maar.report.systems import eps_text, flat
 
 BROKEN = ("misclassified", "falsified")
-# Neither the name nor the machine makes a run another experiment.
-NOT_COMPARED = (
-    *("name", "threads", "device", "devices"),
-    *("train.latent_images", "train.latent_steps"),
-    *("train.checkpoint_every", "train.checkpoint_minutes"),
-)
 
 
 @dataclass(frozen=True)
@@ -328,5 +323,5 @@ def _settings(one: Run, other: Run) -> tuple[tuple[str, str, str], ...]:
     return tuple(
         (key, left.get(key, ""), right.get(key, ""))
         for key in dict.fromkeys([*left, *right])
-        if key not in NOT_COMPARED and left.get(key) != right.get(key)
+        if key not in NEUTRAL and left.get(key) != right.get(key)
     )

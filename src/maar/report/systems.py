@@ -10,12 +10,12 @@ from statistics import fmean, stdev
 from typing import Any
 
 from maar.eps import Eps
+from maar.neutral import NEUTRAL
 from maar.report.collect import MODEL, Run, Store
 from maar.report.model import Cell, Evidence, duration
 from maar.report.read import Object, number, table
 
-# Neither the name nor the machine makes a run another experiment.
-NOT_THE_SYSTEM = ("name", "seed", "threads", "device", "devices")
+NOT_THE_SYSTEM = ("seed", *NEUTRAL)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from maar.errors import MaarError, RunError, UsageError
+from maar.lifeline import follow_parent
 from maar.train.env import resolve_device
 
 if TYPE_CHECKING:
@@ -177,6 +178,8 @@ def connect(config: Config) -> Iterator[Workers]:
         yield Workers(device)
         return
     _check_devices(config, there.devices, device)
+    if there.starter == "us" and there.rank:
+        follow_parent()  # it alone writes files: nothing is lost
     fabric = _launch(there, device)
     try:
         yield Team(fabric)

@@ -29,6 +29,7 @@ from torch import nn
 import maar
 from maar.errors import RunError, UsageError
 from maar.files import locked, sha256_file, write_bytes, write_text
+from maar.neutral import WATCH
 from maar.train import checkpoint
 from maar.train.checkpoint import Parts, Position
 from maar.train.revision import KEY, earlier_revision
@@ -237,11 +238,7 @@ def _continued(path: Path, wanted: Config) -> Config:
         device=stored.device if wanted.device == "auto" else wanted.device,
         devices=wanted.devices,
         train=dataclasses.replace(
-            stored.train,
-            latent_images=wanted.train.latent_images,
-            latent_steps=wanted.train.latent_steps,
-            checkpoint_every=wanted.train.checkpoint_every,
-            checkpoint_minutes=wanted.train.checkpoint_minutes,
+            stored.train, **{name: getattr(wanted.train, name) for name in WATCH}
         ),
     )
 

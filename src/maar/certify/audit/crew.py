@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -11,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 import torch
 
 from maar.certify.audit.proofs import Checker, Job, Seen, Task
-from maar.certify.fork_server import context, start
+from maar.certify.fork_server import ECHO, start
 from maar.certify.workers import one_thread
 from maar.errors import RunError
 
@@ -35,12 +36,9 @@ def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Results:
     crew: dict[Connection, int] = {}
     with contextlib.ExitStack() as stack:
         for _ in range(workers):
-            mine, theirs = context().Pipe()
-            process = context().Process(target=_work, args=(theirs, payload), daemon=True)
-            start(process)
+            process, mine = start(_work, payload)
             stack.callback(process.join)
-            stack.callback(process.terminate)
-            theirs.close()  # so that the pipe ends when the process does
+            stack.callback(process.kill)
             mine.send(waiting.popleft())
             crew[mine] = 1
         while crew:
@@ -53,6 +51,7 @@ def _in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Results:
                     else:
                         del crew[pipe]
                 except (EOFError, OSError):
+                    time.sleep(ECHO)
                     raise RunError(
                         "a process of the audit died, perhaps for want of memory; try --workers 1"
                     ) from None
