@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import io
 import json
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,10 +57,11 @@ Subject = dict[str, Any]
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of a file, checked; `seal` is that of the last one, of none the folder's key."""
+    """The lines of a file, checked."""
 
     records: list[Record]
-    seal: str
+    seals: list[str]
+    """The folder's key, then the seal of each line; of earlier formats the key alone."""
 
 
 @dataclass(frozen=True)
@@ -78,20 +80,26 @@ class Form:
 
     def read(self, folder: Path) -> list[Record]:
         """Return the whole lines in order; a torn last one is passed over."""
-        return self.lines(folder, read_manifest(folder)).records
+        return self.lines(folder).records
 
-    def lines(self, folder: Path, manifest: dict[str, Any]) -> Lines:
+    def lines(self, folder: Path) -> Lines:
         """Read and check every line; the first that is wrong is a `RunError` that names it."""
         path = folder / self.file
-        content = path.read_bytes() if path.exists() else b""
+        # In this order, for a folder that is being written: its summary counts lines that are
+        # there already, its manifest names images before their lines.
+        summary = _content(folder / SUMMARY)
+        content = _content(path) or b""
+        manifest = read_manifest(folder)
         is_sealed = manifest["format"] >= SEALED
-        about, seal = _about(manifest), manifest["key"]
+        about, seals = _about(manifest), [manifest["key"]]
         records: list[Record] = []
         latest: dict[int, Record] = {}
         for number, line in enumerate(content[: content.rfind(b"\n") + 1].split(b"\n")[:-1], 1):
             try:
-                body, seal = open_line(seal, line) if is_sealed else (line, "")
-                record = strict_json(body)
+                if is_sealed:
+                    line, seal = open_line(seals[-1], line)
+                    seals.append(seal)
+                record = strict_json(line)
                 if not isinstance(record, dict):
                     raise ValueError("it is no JSON object")
                 self.check(record, about)
@@ -102,9 +110,9 @@ class Form:
                 raise RunError(f"{path} is damaged: line {number} is no verdict: {why}") from None
             records.append(record)
             latest[record["index"]] = record
-        if is_sealed:
-            _check_summary(folder, path, len(records), seal)
-        return Lines(records, seal)
+        if is_sealed and summary is not None:  # (without one, the last call was killed)
+            _check_summary(folder / SUMMARY, summary, path, seals)
+        return Lines(records, seals)
 
     def conflict(self, earlier: Record | None, later: Record) -> str:
         """Return why a line cannot follow another about the same image; empty if it can."""
@@ -131,23 +139,31 @@ def _about(manifest: dict[str, Any]) -> About:
     return About(manifest["images"], tuple(manifest["verifiers"]), known)
 
 
-def _check_summary(folder: Path, lines: Path, count: int, seal: str) -> None:
-    """Check that the lines are still those that were summed up."""
-    path = folder / SUMMARY
+def _content(path: Path) -> bytes | None:
     try:
-        summary = strict_json(path.read_bytes())
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _check_summary(path: Path, content: bytes, lines: Path, seals: list[str]) -> None:
+    """Check that the lines which were summed up are still there.
+
+    One more may follow them: an interrupt can fall between a line and its count.
+    """
+    try:
+        summary = strict_json(content)
         if not isinstance(summary, dict):
             raise ValueError("it is no JSON object")
-    except FileNotFoundError:
-        return  # the last call was killed: where the lines end is not known
+        count = whole(summary, "lines")
     except ValueError as error:
         raise RunError(f"{path} is damaged: {_one_line(error)}") from None
-    if summary.get("lines") != count:
+    if count >= len(seals):
         raise RunError(
-            f"{lines} is damaged: it has {count} lines, {SUMMARY} counts {summary.get('lines')}"
+            f"{lines} is damaged: it ends after line {len(seals) - 1}, {SUMMARY} counts {count}"
         )
-    if summary.get(SEAL) != seal:
-        raise RunError(f"{path} is damaged: it is not about line {count} of {lines.name}")
+    if summary.get(SEAL) != seals[count]:
+        raise RunError(f"{path} is damaged: it does not name the seal of line {count}")
 
 
 def _one_line(error: Exception) -> str:
@@ -185,8 +201,8 @@ class Store:
         self.form = form
         self.verdicts = path / form.file
         self.manifest = self._begin(subject, facts)
-        read = form.lines(path, self.manifest)
-        self.lines, self._seal = read.records, read.seal
+        read = form.lines(path)
+        self.lines, self._seal = read.records, read.seals[-1]
         _cut_torn_line(self.verdicts)
         self.records = {record["index"]: record for record in self.lines}
 
@@ -226,9 +242,7 @@ class Store:
         """Append a verdict, after the arrays of its counterexample, if there is one."""
         content = None
         if counterexample is not None:
-            buffer = io.BytesIO()
-            np.savez_compressed(buffer, **counterexample)
-            content = buffer.getvalue()
+            content = _npz(counterexample)
         self._append(record, content)
 
     def copy(self, record: Record, other: Store) -> None:
@@ -257,10 +271,11 @@ class Store:
         if counterexample is not None:
             write_bytes(self.counterexample(index), counterexample)
             record = {**record, EVIDENCE: file_seal(counterexample)}
-        line, self._seal = seal_line(self._seal, record)
+        line, seal = seal_line(self._seal, record)
         # Closed, hence with the kernel and safe from kill -9, when this returns.
         with open(self.verdicts, "ab") as file:
             file.write(line + b"\n")
+        self._seal = seal
         self.lines.append(record)
         self.records[record["index"]] = record
 
@@ -340,6 +355,18 @@ def open_store(
         raise UsageError(f"{path} holds something else: give another with --out")
     with locked(path / LOCK, wait=False):
         yield Store(path, subject, facts, form)
+
+
+def _npz(arrays: dict[str, Any]) -> bytes:
+    """Return the arrays as a compressed .npz without a date: equal arrays make equal files."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, array in arrays.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+            info = zipfile.ZipInfo(f"{name}.npy")
+            file.writestr(info, member.getvalue(), zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
 
 
 def _cut_torn_line(path: Path) -> None:
