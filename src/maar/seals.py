@@ -42,6 +42,14 @@ def manifest_seal(content: Mapping[str, Any]) -> str:
     return _hash(json.dumps(rest, sort_keys=True, allow_nan=False).encode())
 
 
+def manifest_holds(content: Mapping[str, Any]) -> bool:
+    """Return whether a manifest is still what was sealed."""
+    try:
+        return content.get(SEAL) == manifest_seal(content)
+    except ValueError:  # NaN, which was never written
+        return False
+
+
 def seal_line(previous: str, record: Mapping[str, Any]) -> tuple[bytes, str]:
     """Return a record's line, without its line break, and the seal in it."""
     body = json.dumps(record, allow_nan=False).encode()

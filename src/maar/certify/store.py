@@ -31,7 +31,7 @@ from maar.files import locked, write_bytes, write_text
 from maar.seals import (
     SEAL,
     file_seal,
-    manifest_seal,
+    manifest_holds,
     open_line,
     seal_line,
     sealed_manifest,
@@ -338,7 +338,7 @@ def _check_manifest(content: dict[str, Any]) -> None:
         raise ValueError("its key is not that of its subject")
     if format >= SEALED:
         indices_of(content["asked"], content["images"])
-        if content.get(SEAL) != manifest_seal(content):
+        if not manifest_holds(content):
             raise ValueError("its seal does not fit: it was changed")
 
 

@@ -17,6 +17,8 @@ WORDS = {
     Status.MISCLASSIFIED: "misclassified",
     Status.ERROR: "error",
 }
+
+
 def make_record(index: int, label: int, settled: Settled, limit: float) -> Record:
     """The line; what does not apply is left out.
 
