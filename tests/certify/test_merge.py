@@ -11,20 +11,31 @@ from maar.certify.store import open_store
 from maar.errors import RunError, UsageError
 
 SUBJECT = {"weights": "a" * 64, "data": "b" * 64, "split": "test", "eps": 0.1, "verifiers": ["P()"]}
+RADIUS = {"weights": "a" * 64, "data": "b" * 64, "split": "test", "largest": 0.5}
 FACTS = {"network": "n", "data": "d", "split": "test", "images": 50, "verifiers": ["pgd", "crown"]}
+
+
+MORE = {
+    "verified": {"lb": 0.5},
+    "misclassified": {"margin": -1.0, "target": 3},
+    "falsified": {"margin": -1.0, "target": 3},
+    "unknown": {"open": [2], "limit": None},
+    "error": {"open": [], "limit": None},
+}
 
 
 def verdict(index, verdict="verified", **more):
     by = None if verdict == "unknown" else "crown"
     times = {"pgd": 0.25, "crown": 0.5}
     known = {"index": index, "label": 1, "verdict": verdict, "by": by, "seconds": 0.75}
-    return {**known, "times": times, **more}
+    return {**known, "times": times, **MORE[verdict], **more}
 
 
 @pytest.fixture
 def make(tmp_path):
     def store(name, *records, subject=SUBJECT, facts=FACTS):
         with open_store(tmp_path / name, subject, facts) as store:
+            store.ask(record["index"] for record in records)
             for record in records:
                 point = {"x_adv": np.full(3, float(name[1:]))}
                 store.add(record, point if record["verdict"] == "falsified" else None)
@@ -109,7 +120,7 @@ def test_a_contradiction_is_told_and_nothing_is_written(make, tmp_path, broken):
     assert (out / "verdicts.jsonl").read_bytes() == before
     # within one store as well: a later line does not hide it
     with pytest.raises(RunError, match="image 7"):
-        merge(tmp_path / "out", [make("s4", verdict(7, broken), verdict(7))])
+        make("s4", verdict(7, broken), verdict(7))
 
 
 def test_what_cannot_be_joined(make, tmp_path):
@@ -119,7 +130,7 @@ def test_what_cannot_be_joined(make, tmp_path):
         ([other, one], UsageError, r"s1 is about something else than .*s2 \(eps: 0.2 there, 0.1"),
         ([], UsageError, "nothing to merge"),
         ([tmp_path / "no"], UsageError, "no is not a folder of results: it has no manifest.json"),
-        ([make("s5", facts={"maar": "0"})], UsageError, "is not a folder of `maar certify`"),
+        ([make("s5", subject=RADIUS)], UsageError, "is not a folder of `maar certify`"),
     ]:
         with pytest.raises(kind, match=said):
             merge(tmp_path / "out", stores)

@@ -43,7 +43,7 @@ def lines(path):
 
 
 def verdicts(path):
-    timed = ("seconds", "times")
+    timed = ("seconds", "times", "seal")
     records = lines(path)
     assert len(records) == len(INDICES)
     return {r["index"]: {k: v for k, v in r.items() if k not in timed} for r in records}

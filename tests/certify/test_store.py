@@ -3,27 +3,31 @@ import json
 import numpy as np
 import pytest
 
-from maar.certify.store import FORMAT, key_of, open_store
+from maar.certify.checks import indices_of
+from maar.certify.store import FORMAT, VERDICTS, key_of, open_store
 from maar.errors import RunError, UsageError
+from maar.seals import sealed_manifest
 
 SUBJECT = {"weights": "a" * 64, "data": "b" * 64, "eps": 0.1, "verifiers": ["Crown(x=1)", "Pgd()"]}
+NAMES = ["crown", "pgd"]
+FACTS = {"network": "n", "data": "d", "split": "test", "images": 50, "verifiers": NAMES}
+MORE = {
+    "verified": {"by": "crown", "lb": 0.5},
+    "unknown": {"by": None, "open": [0], "limit": 9.0},
+    "falsified": {"by": "crown", "margin": -0.5, "target": 0},
+}
 
 
 def verdict(index, verdict="verified"):
-    return {
-        "index": index,
-        "label": 1,
-        "verdict": verdict,
-        "by": "crown",
-        "seconds": 0.1,
-        "times": {"crown": 0.1},
-    }
+    line = {"index": index, "label": 1, "verdict": verdict, "seconds": 0.1, "times": {"crown": 0.1}}
+    return {**line, **MORE[verdict]}
 
 
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "new" / "store"
-    with open_store(path, SUBJECT, {"maar": "0"}) as store:
+    with open_store(path, SUBJECT, FACTS) as store:
+        store.ask(range(10))
         for index in range(3):
             store.add(verdict(index), None)
     return path
@@ -41,9 +45,20 @@ def test_what_was_added_is_there(path):
 
 def test_a_later_line_counts(path):
     with open_store(path, SUBJECT, {}) as store:
-        store.add(verdict(1, "unknown"), None)
-    assert read(path)[1]["verdict"] == "unknown"
-    assert len((path / "verdicts.jsonl").read_text().splitlines()) == 4
+        store.add(verdict(5, "unknown"), None)
+        store.add(verdict(5), None)
+    assert read(path)[5]["verdict"] == "verified"
+    assert len((path / "verdicts.jsonl").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize("later", ["unknown", "falsified", "verified"])
+def test_no_line_follows_a_proof(path, later):
+    with (
+        open_store(path, SUBJECT, {}) as store,
+        pytest.raises(RunError, match=r"verdicts\.jsonl: image 1 "),
+    ):
+        store.add(verdict(1, later), None)
+    assert len(read(path)) == 3
 
 
 @pytest.mark.parametrize("cut", [1, 2, 30, 60])
@@ -100,6 +115,52 @@ def test_a_manifest_that_was_edited(path):
         read(path)
 
 
+@pytest.mark.parametrize("change", [{"network": "better"}, {"preset": "complete"}, {"asked": "0"}])
+def test_a_manifest_whose_facts_were_edited(path, change):
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, **change}))
+    with pytest.raises(RunError, match=r"manifest\.json is damaged \(its seal does not fit"):
+        read(path)
+
+
+@pytest.mark.parametrize("change", [{"images": 60}, {"verifiers": ["crown", "bab"]}])
+def test_facts_that_follow_from_the_subject_are_not_believed(path, change):
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps(sealed_manifest({**manifest, **change})))
+    (name,) = change
+    with (
+        pytest.raises(RunError, match=rf"manifest\.json is damaged: {name} is "),
+        open_store(path, SUBJECT, FACTS),
+    ):
+        pass
+
+
+def test_an_earlier_format_is_read_but_not_continued(path):
+    manifest = json.loads((path / "manifest.json").read_text())
+    earlier = {k: v for k, v in manifest.items() if k not in ("seal", "asked")}
+    earlier |= {"format": 2, "key": key_of(SUBJECT, 2)}
+    (path / "manifest.json").write_text(json.dumps(earlier))
+    lines = "".join(json.dumps(verdict(index)) + "\n" for index in range(3))
+    (path / "verdicts.jsonl").write_text(lines)
+    assert VERDICTS.read(path) == [verdict(index) for index in range(3)]
+    with pytest.raises(UsageError, match=f"format 2 there, {FORMAT} here"):
+        read(path)
+
+
+def test_asked_for_is_what_any_call_asked_for(path):
+    with open_store(path, SUBJECT, {}) as store:
+        store.ask([12, 11, 3])
+    with open_store(path, SUBJECT, {}) as store:
+        assert store.manifest["asked"] == "0-9,11-12"
+        assert store.asked == {*range(10), 11, 12}
+
+
+@pytest.mark.parametrize("text", ["0-", "-1", "a", "1-0", "0-50", "0-9,3-60", "0,0-49", None, 3])
+def test_a_list_of_images_that_is_none(text):
+    with pytest.raises(ValueError, match="image"):
+        indices_of(text, 50)
+
+
 def test_somebody_elses_folder_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(UsageError, match="holds something else"):
@@ -126,6 +187,10 @@ def test_counterexamples_are_plain_arrays(path):
         with np.load(store.counterexample(7), allow_pickle=False) as file:
             assert (file["x_adv"] == x).all()
             assert file["label"] == 3
+        assert store.whole(7) is not None
+        # another file in its place is none
+        np.savez(store.counterexample(7), x_adv=x, label=np.int64(4))
+        assert store.whole(7) is None
 
 
 def test_equal_subjects_have_equal_keys():

@@ -10,6 +10,7 @@ import pytest
 from maar.cli.main import main
 from maar.exchange.onnx_out import write_onnx
 from maar.networks import make
+from maar.seals import sealed_manifest
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +70,13 @@ def test_a_true_store(here, maar, monkeypatch):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "audit of store: 30 images of npz:my.npz, eps 0.1"
-    assert lines[1] == ("lines ok, summary ok, weights ok, data ok, labels ok, onnxruntime ok")
+    assert lines[1] == (
+        "facts ok, lines ok, summary ok, weights ok, data ok, labels ok, onnxruntime ok"
+    )
     heads = ["verdict", "by", "images", "replayed", "CROWN", "disagree"]
     assert [head for head in lines[2].split() if head in heads] == heads
-    assert lines[-1] == "no disagreement"
+    verified = json.loads((here / "store/summary.json").read_text())["verified"]
+    assert lines[-1] == f"no disagreement; 0 of {verified} verified verdicts rest on trust"
     assert max(map(len, lines)) <= 80
 
 
@@ -80,11 +84,12 @@ def test_a_lie(here, maar):
     path = here / "store" / "verdicts.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     line = next(line for line in lines if line["verdict"] == "falsified")
-    line.update(verdict="verified", by="bab", lb=0.1)
+    line.update(verdict="verified", lb=0.1)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     code, out, err = maar("store")
     assert code == 1
-    assert f"disagreement: image {line['index']}: verified by bab, but class " in out
+    assert f"disagreement: image {line['index']}: verified by {line['by']}, but class " in out
+    assert "does not fit its seal" in out
     assert "disagreement: summary.json: verified is " in out
     assert "no disagreement" not in out
     assert err.startswith("maar: error: store does not hold: ")
@@ -104,7 +109,7 @@ def test_a_network_that_has_changed(here, maar):
 def test_a_network_that_has_moved(here, maar):
     manifest = json.loads((here / "store" / "manifest.json").read_text())
     manifest["source"]["network"] = str(here / "gone.onnx")
-    (here / "store" / "manifest.json").write_text(json.dumps(manifest))
+    (here / "store" / "manifest.json").write_text(json.dumps(sealed_manifest(manifest)))
     code, _, err = maar("store")
     assert code == 2
     assert "gone.onnx is no longer there: give --network" in err
@@ -116,7 +121,7 @@ def test_a_network_that_has_moved(here, maar):
 def test_a_store_that_does_not_say_where_its_network_is(here, maar):
     manifest = json.loads((here / "store" / "manifest.json").read_text())
     del manifest["source"]
-    (here / "store" / "manifest.json").write_text(json.dumps(manifest))
+    (here / "store" / "manifest.json").write_text(json.dumps(sealed_manifest(manifest)))
     assert "does not say where its network is: give --network" in maar("store")[2]
     assert maar("store", "--network", "net.onnx", "--indices", "3,5")[0] == 0
 

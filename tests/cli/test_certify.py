@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from maar.cli.main import main
+from maar.seals import seal_line
 
 IMAGES = 24
 
@@ -109,11 +110,18 @@ def test_eps_that_contradict_each_other(here, maar):
     assert maar("runs/my", "--limit", "9", "--eps", "0.05,0.1", "--out", "mine")[0] == 0
     small, large = sorted((here / "mine").iterdir())
     proved = next(i for i, (verdict, *_) in verdicts(large).items() if verdict == "verified")
-    lines = [
-        json.dumps({**r, "verdict": "misclassified"} if r["index"] == proved else r)
-        for r in records(small)
-    ]
-    (small / "verdicts.jsonl").write_text("\n".join(lines) + "\n")
+    lie = {"verdict": "misclassified", "by": "misclassified", "margin": -1.0, "target": 0}
+    seal, lines = json.loads((small / "manifest.json").read_text())["key"], []
+    for record in records(small):
+        del record["seal"]
+        if record["index"] == proved:
+            seconds = record["times"]["misclassified"]
+            record |= {**lie, "times": {"misclassified": seconds}, "seconds": seconds}
+            record["target"] = int(record["label"] == 0)
+        line, seal = seal_line(seal, record)
+        lines.append(line)
+    (small / "verdicts.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    (small / "summary.json").unlink()
     code, _, err = maar("runs/my", "--limit", "9", "--eps", "0.05,0.1", "--out", "mine")
     assert code == 1
     assert err.startswith(f"maar: error: image {proved} is verified at eps 0.1 and misclassified")

@@ -14,6 +14,7 @@ from maar.experiments.plan import Choice, make_plan, network_of
 from maar.experiments.tables import experiment, profiles
 from maar.files import sha256_file
 from maar.networks import NETWORKS, weights_hash
+from maar.seals import seal_line, sealed_manifest
 from maar.train.run import Run as TrainingRun
 from maar.train.run import load_network
 
@@ -77,6 +78,15 @@ def _save_weights(run, seed):
         )
 
 
+MORE = {
+    "verified": {"lb": 0.5},
+    "misclassified": {"margin": -1.0, "target": 1},
+    "falsified": {"margin": -1.0, "target": 1},
+    "unknown": {"open": [1], "limit": 120.0},
+    "error": {"open": [1], "limit": 120.0, "error": "failed"},
+}
+
+
 def certify(task, verdicts, **changes):
     """A store with these verdicts; `changes` to its manifest."""
     config, eps = task.run.config, float(task.eps or task.run.config.eps)
@@ -95,25 +105,28 @@ def certify(task, verdicts, **changes):
         "key": key_of(subject),
         "format": FORMAT,
         "subject": subject,
+        "network": task.run.name,
         "data": config.data,
         "split": "test",
         "images": IMAGES,
         "verifiers": ["misclassified", "crown"],
         "preset": task.profile.preset,
         "source": {"weights": task.weights},
+        "asked": f"0-{IMAGES - 1}",
         **changes,
     }
     store = task.run.folder / "certify" / f"eps-{eps:.4g}-{len(verdicts)}-{task.weights}"
     store.mkdir(parents=True, exist_ok=True)
-    (store / "manifest.json").write_text(json.dumps(about))
-    lines = []
+    (store / "manifest.json").write_text(json.dumps(sealed_manifest(about)))
+    lines, seal = b"", about["key"]
     for index, verdict in enumerate(verdicts):
         by = {"misclassified": "misclassified", "unknown": None}.get(verdict, "crown")
         times = {"misclassified": 0.5} | ({} if by == "misclassified" else {"crown": 1.5})
         line = {"index": index, "label": 0, "verdict": verdict, "by": by, "times": times}
-        limit = {"limit": 120.0} if verdict == "unknown" else {}
-        lines.append(json.dumps({**line, "seconds": sum(times.values()), **limit}) + "\n")
-    (store / "verdicts.jsonl").write_text("".join(lines))
+        line |= {"seconds": sum(times.values()), **MORE[verdict]}
+        sealed, seal = seal_line(seal, line)
+        lines += sealed + b"\n"
+    (store / "verdicts.jsonl").write_bytes(lines)
     return store
 
 

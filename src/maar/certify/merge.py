@@ -19,6 +19,10 @@ from maar.certify.store import (
 )
 from maar.certify.tally import Tally
 from maar.errors import UsageError
+from maar.seals import SEAL
+
+# Parts of a manifest that each folder has for itself.
+OWN = ("key", "format", "subject", "asked", SEAL)
 
 
 def merge(out: Path, stores: Sequence[Path]) -> Tally:
@@ -38,8 +42,8 @@ def merge(out: Path, stores: Sequence[Path]) -> Tally:
         if other["key"] != manifest["key"]:
             what = difference(manifest, other["subject"])
             raise UsageError(f"{path} is about something else than {there[0]} ({what})")
-    facts = {k: v for k, v in manifest.items() if k not in ("key", "format", "subject")}
-    if "eps" not in subject or not {"images", "verifiers", "split"} <= facts.keys():
+    facts = {k: v for k, v in manifest.items() if k not in OWN}
+    if "eps" not in subject:
         raise UsageError(f"{there[0]} is not a folder of `maar certify`")
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(open_store(path, subject, facts)) for path in there]
@@ -48,6 +52,7 @@ def merge(out: Path, stores: Sequence[Path]) -> Tally:
         into = opened.pop(0) if there[0] == out else None
         into = into or stack.enter_context(open_store(out, subject, facts))
         into.drop_summary()
+        into.ask(frozenset().union(*(store.asked for store in opened)))
         for store in opened:
             _take(into, store)
         tally = _count(into.records.values(), facts["images"], facts["verifiers"])

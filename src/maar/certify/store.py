@@ -1,12 +1,13 @@
 """The folder of a certification: append-only, bound to what it is about, continued on request.
 
-    manifest.json         what the verdicts are about, and its hash, the key
+    manifest.json         what the verdicts are about, its hash, the key, and the images asked for
     verdicts.jsonl        one line per image; of two lines about one image the later counts
     counterexamples/      INDEX.npz for each falsified image
     summary.json          of the last call that ended
 
 Killed at any moment, at most the images being worked on are lost. A counterexample is written
-before its line, so a falsified line always has one.
+before its line, so a falsified line always has one. Lines are sealed (`maar.seals`) and read
+strictly: a folder that was edited is neither continued nor joined.
 """
 
 from __future__ import annotations
@@ -15,27 +16,52 @@ import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import numpy as np
 
-from maar.certify.record import Record, spans
-from maar.certify.verdict import Status
+from maar.certify.checks import MOST_IMAGES, About, indices_of, spans, text, whole
+from maar.certify.record import Record, check_record
 from maar.errors import RunError, UsageError
 from maar.files import locked, write_bytes, write_text
+from maar.seals import (
+    SEAL,
+    file_seal,
+    manifest_holds,
+    open_line,
+    seal_line,
+    sealed_manifest,
+    strict_json,
+)
 
 LOCK = ".lock"
 MANIFEST = "manifest.json"
+SUMMARY = "summary.json"
 # Part of the key. Raised also when a verifier turned out to have been wrong, so that no verdict of
-# the code before is continued or joined: 2 after alpha-CROWN took a NaN for a stable ReLU.
-FORMAT = 2
+# the code before is continued or joined: 2 after alpha-CROWN took a NaN for a stable ReLU; 3 has
+# seals, and the images that were asked for.
+FORMAT = 3
+SEALED = 3
+"""The first format with seals."""
+EVIDENCE = "counterexample"
+# Facts beside the subject that follow from it: folders of one key have the same.
+DETERMINED = ("split", "images", "verifiers")
 
 Subject = dict[str, Any]
 """What the verdicts are about: hashes of weights and data, eps, verifiers."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of a file, checked."""
+
+    records: list[Record]
+    seals: list[str]
+    """The folder's key, then the seal of each line; of earlier formats the key alone."""
 
 
 @dataclass(frozen=True)
@@ -43,55 +69,110 @@ class Form:
     """The file with one line per image, and what a line of it has."""
 
     file: str
-    fields: Mapping[str, type | tuple[type, ...]]
-    verdicts: frozenset[str]
+    check: Callable[[Record, About], None]
+    """Raise a `ValueError` unless this can be a line of such a folder."""
     is_broken: Callable[[Record], bool]
     """Whether a line needs a counterexample."""
+    claims: tuple[str, ...]
+    """Verdicts of which an image can have one only."""
+    final: tuple[str, ...]
+    """Verdicts that are never asked for again."""
 
     def read(self, folder: Path) -> list[Record]:
-        """The whole lines in order; a torn last one is passed over."""
+        """Return the whole lines in order; a torn last one is passed over."""
+        return self.lines(folder).records
+
+    def lines(self, folder: Path) -> Lines:
+        """Read and check every line; the first that is wrong is a `RunError` that names it."""
         path = folder / self.file
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return []
-        records = []
-        for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
+        # In this order, for a folder that is being written: its summary counts lines that are
+        # there already, its manifest names images before their lines.
+        summary = _content(folder / SUMMARY)
+        content = _content(path) or b""
+        manifest = read_manifest(folder)
+        is_sealed = manifest["format"] >= SEALED
+        about, seals = _about(manifest), [manifest["key"]]
+        records: list[Record] = []
+        latest: dict[int, Record] = {}
+        for number, line in enumerate(content[: content.rfind(b"\n") + 1].split(b"\n")[:-1], 1):
             try:
-                record = json.loads(line)
-                self._check(record)
-            except (ValueError, TypeError, KeyError):
-                raise RunError(f"{path} is damaged: line {number} is no verdict") from None
+                if is_sealed:
+                    line, seal = open_line(seals[-1], line)
+                    seals.append(seal)
+                record = strict_json(line)
+                if not isinstance(record, dict):
+                    raise ValueError("it is no JSON object")
+                self.check(record, about)
+                if why := self.conflict(latest.get(record["index"]), record):
+                    raise ValueError(why)
+            except (ValueError, UnicodeDecodeError) as error:
+                why = _one_line(error)
+                raise RunError(f"{path} is damaged: line {number} is no verdict: {why}") from None
             records.append(record)
-        return records
+            latest[record["index"]] = record
+        if is_sealed and summary is not None:  # (without one, the last call was killed)
+            _check_summary(folder / SUMMARY, summary, path, seals)
+        return Lines(records, seals)
 
-    def _check(self, record: Record) -> None:
-        for name, kind in self.fields.items():
-            if not isinstance(record[name], kind):
-                raise TypeError
-        if record["verdict"] not in self.verdicts:
-            raise ValueError
+    def conflict(self, earlier: Record | None, later: Record) -> str:
+        """Return why a line cannot follow another about the same image; empty if it can."""
+        if earlier is None:
+            return ""
+        old, new, index = earlier["verdict"], later["verdict"], later["index"]
+        if old in self.claims and new in self.claims and old != new:
+            return f"image {index} is {new} here and {old} in a line before"
+        return f"image {index} was {old} before: no line may follow" if old in self.final else ""
 
 
-NUMBER = (int, float)
 VERDICTS = Form(
     "verdicts.jsonl",
-    {
-        "index": int,
-        "label": int,
-        "verdict": str,
-        "by": (str, NoneType),
-        "seconds": NUMBER,
-        "times": dict,
-    },
-    frozenset(status.value for status in Status),
+    check_record,
     lambda record: record["verdict"] == "falsified",
+    claims=("misclassified", "falsified", "verified"),
+    final=("misclassified", "verified"),
 )
 
 
-def key_of(subject: Subject) -> str:
+def _about(manifest: dict[str, Any]) -> About:
+    asked = manifest.get("asked")
+    known = None if asked is None else indices_of(asked, manifest["images"])
+    return About(manifest["images"], tuple(manifest["verifiers"]), known)
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _check_summary(path: Path, content: bytes, lines: Path, seals: list[str]) -> None:
+    """Check that the lines which were summed up are still there.
+
+    One more may follow them: an interrupt can fall between a line and its count.
+    """
+    try:
+        summary = strict_json(content)
+        if not isinstance(summary, dict):
+            raise ValueError("it is no JSON object")
+        count = whole(summary, "lines")
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: {_one_line(error)}") from None
+    if count >= len(seals):
+        raise RunError(
+            f"{lines} is damaged: it ends after line {len(seals) - 1}, {SUMMARY} counts {count}"
+        )
+    if summary.get(SEAL) != seals[count]:
+        raise RunError(f"{path} is damaged: it does not name the seal of line {count}")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def key_of(subject: Subject, format: int = FORMAT) -> str:
     """The hash of a subject: verdicts with the same key may be put together."""
-    text = json.dumps({"format": FORMAT, **subject}, sort_keys=True, allow_nan=False)
+    text = json.dumps({"format": format, **subject}, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -119,31 +200,49 @@ class Store:
         self.key = key_of(subject)
         self.form = form
         self.verdicts = path / form.file
-        self._begin(subject, facts)
-        self.lines = form.read(path)
+        self.manifest = self._begin(subject, facts)
+        read = form.lines(path)
+        self.lines, self._seal = read.records, read.seals[-1]
         _cut_torn_line(self.verdicts)
         self.records = {record["index"]: record for record in self.lines}
 
-    def _begin(self, subject: Subject, facts: dict[str, Any]) -> None:
-        manifest = self.path / MANIFEST
-        if not manifest.exists():
-            content = {"key": self.key, "format": FORMAT, "subject": subject, **facts}
-            write_text(manifest, json.dumps(content, indent=1) + "\n")
-            return
-        there = read_manifest(self.path)
-        if there["key"] != self.key:
+    def _begin(self, subject: Subject, facts: dict[str, Any]) -> dict[str, Any]:
+        if not (self.path / MANIFEST).exists():
+            about = {"key": self.key, "format": FORMAT, "subject": subject}
+            self._write_manifest({**about, **facts, "asked": ""})
+        manifest = read_manifest(self.path)
+        if manifest["key"] != self.key:
             raise UsageError(
-                f"{self.path} is about something else ({difference(there, subject)}): "
+                f"{self.path} is about something else ({difference(manifest, subject)}): "
                 "give another folder with --out"
             )
+        for name in DETERMINED:
+            if name in facts and manifest[name] != facts[name]:
+                what = f"{name} is {manifest[name]!r}, of what it is about it is {facts[name]!r}"
+                raise RunError(f"{self.path / MANIFEST} is damaged: {what}")
+        return manifest
+
+    def _write_manifest(self, content: dict[str, Any]) -> None:
+        text = json.dumps(sealed_manifest(content), indent=1)
+        write_text(self.path / MANIFEST, text + "\n")
+
+    @property
+    def asked(self) -> frozenset[int]:
+        """All images that any call has asked for."""
+        return indices_of(self.manifest["asked"], self.manifest["images"])
+
+    def ask(self, indices: Iterable[int]) -> None:
+        """Enter images that are asked for, before their lines: the folder has no others."""
+        asked = spans(self.asked.union(indices))
+        if asked != self.manifest["asked"]:
+            self.manifest = {**self.manifest, "asked": asked}
+            self._write_manifest(self.manifest)
 
     def add(self, record: Record, counterexample: dict[str, Any] | None) -> None:
         """Append a verdict, after the arrays of its counterexample, if there is one."""
         content = None
         if counterexample is not None:
-            buffer = io.BytesIO()
-            np.savez_compressed(buffer, **counterexample)
-            content = buffer.getvalue()
+            content = _npz(counterexample)
         self._append(record, content)
 
     def copy(self, record: Record, other: Store) -> None:
@@ -158,22 +257,41 @@ class Store:
                     f"{path} is gone, so image {record['index']} of {other.path} is not known to "
                     "be falsified: certify it again"
                 ) from None
+            if file_seal(content) != record.get(EVIDENCE):
+                raise RunError(
+                    f"{path} is not the counterexample that the line of image {record['index']} "
+                    f"in {other.verdicts} names: certify it again"
+                )
         self._append(record, content)
 
     def _append(self, record: Record, counterexample: bytes | None) -> None:
+        index = record["index"]
+        if why := self.form.conflict(self.records.get(index), record):
+            raise RunError(f"{self.verdicts}: {why}")
         if counterexample is not None:
-            write_bytes(self.counterexample(record["index"]), counterexample)
+            write_bytes(self.counterexample(index), counterexample)
+            record = {**record, EVIDENCE: file_seal(counterexample)}
+        line, seal = seal_line(self._seal, record)
         # Closed, hence with the kernel and safe from kill -9, when this returns.
         with open(self.verdicts, "ab") as file:
-            file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+            file.write(line + b"\n")
+        self._seal = seal
         self.lines.append(record)
         self.records[record["index"]] = record
 
     def whole(self, index: int) -> Record | None:
-        """The verdict on an image; None if there is none, or its counterexample is gone."""
+        """Return the verdict on an image; None without one, or without its counterexample.
+
+        A file that is not the one which the line names is no counterexample.
+        """
         record = self.records.get(index)
-        is_torn = record and self.form.is_broken(record) and not self.counterexample(index).exists()
-        return None if is_torn else record
+        if record is None or not self.form.is_broken(record):
+            return record
+        try:
+            content = self.counterexample(index).read_bytes()
+        except FileNotFoundError:
+            return None
+        return record if file_seal(content) == record.get(EVIDENCE) else None
 
     def counterexample(self, index: int) -> Path:
         """Where the counterexample of an image is, or would be."""
@@ -181,25 +299,47 @@ class Store:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Replace summary.json."""
-        write_text(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+        content = {**summary, "lines": len(self.lines), SEAL: self._seal}
+        write_text(self.path / SUMMARY, json.dumps(content, indent=1) + "\n")
 
     def drop_summary(self) -> None:
         """Work begins: a summary of less must not be taken for one of all."""
-        (self.path / "summary.json").unlink(missing_ok=True)
+        (self.path / SUMMARY).unlink(missing_ok=True)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """What a store says that it is about, checked against its key."""
+    """Return what a store says that it is about, checked against its key and its seal."""
     manifest = path / MANIFEST
     try:
-        there = json.loads(manifest.read_text())
-        if there["key"] != key_of(there["subject"]) and there["format"] == FORMAT:
-            raise ValueError
+        content = strict_json(manifest.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError("it is no JSON object")
+        _check_manifest(content)
     except FileNotFoundError:
         raise UsageError(f"{path} is not a folder of results: it has no {MANIFEST}") from None
-    except (ValueError, KeyError, TypeError):
-        raise RunError(f"{manifest} is damaged: give another folder with --out") from None
-    return there
+    except (ValueError, KeyError, TypeError) as error:
+        why = _one_line(error)
+        raise RunError(f"{manifest} is damaged ({why}): give another folder with --out") from None
+    return content
+
+
+def _check_manifest(content: dict[str, Any]) -> None:
+    format, subject = whole(content, "format", FORMAT + 1), content["subject"]
+    if not isinstance(subject, dict):
+        raise ValueError("it does not say what it is about")
+    text(content, "key")
+    whole(content, "images", MOST_IMAGES)
+    for name in ("network", "data", "split"):
+        text(content, name)
+    names = content["verifiers"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"verifiers is {names!r} (accepted: a list of names)")
+    if format >= SEALED and content["key"] != key_of(subject, format):
+        raise ValueError("its key is not that of its subject")
+    if format >= SEALED:
+        indices_of(content["asked"], content["images"])
+        if not manifest_holds(content):
+            raise ValueError("its seal does not fit: it was changed")
 
 
 @contextlib.contextmanager
@@ -215,6 +355,18 @@ def open_store(
         raise UsageError(f"{path} holds something else: give another with --out")
     with locked(path / LOCK, wait=False):
         yield Store(path, subject, facts, form)
+
+
+def _npz(arrays: dict[str, Any]) -> bytes:
+    """Return the arrays as a compressed .npz without a date: equal arrays make equal files."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, array in arrays.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+            info = zipfile.ZipInfo(f"{name}.npy")
+            file.writestr(info, member.getvalue(), zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -14,6 +14,7 @@ from maar.certify.display import Display
 from maar.certify.record import Record, is_settled
 from maar.certify.store import Form, Store, header, open_store
 from maar.certify.workers import LOCAL, Team
+from maar.errors import RunError
 
 if TYPE_CHECKING:
     from maar.certify.run import Plan
@@ -66,6 +67,8 @@ def work(
     """
     display = display or Display()
     with open_store(Path(out), plan.subject, plan.facts, kind.form) as store:
+        _require_labels(plan, store)
+        store.ask(plan.indices)
         todo, tally = [], kind.tally(plan)
         for index in plan.indices:
             record = store.whole(index)
@@ -91,6 +94,18 @@ def work(
             about = header(plan.subject, plan.facts, plan.indices)
             store.write_summary({**about, **tally.summary()})
         return tally, [store.records[index] for index in plan.indices]
+
+
+def _require_labels(plan: Plan, store: Store) -> None:
+    """Check that the lines are about these images: labels do not depend on any verifier."""
+    taken = [index for index in plan.indices if index in store.records]
+    labels = plan.data.labels(plan.split, taken).tolist() if taken else []
+    for index, label in zip(taken, labels, strict=True):
+        if (stored := store.records[index]["label"]) != label:
+            raise RunError(
+                f"{store.verdicts} is damaged: image {index} has label {stored} there, {label} in "
+                f"{plan.data.name}"
+            )
 
 
 def _jobs(plan: Plan, todo: list[int]) -> list[Job]:

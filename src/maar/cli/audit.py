@@ -80,11 +80,11 @@ def main(argv: Sequence[str]) -> int:
 
     from maar.certify.audit.folder import read_folder
     from maar.certify.audit.run import Strength, audit
-    from maar.certify.audit.table import explanations, headline, make_table
+    from maar.certify.audit.table import explanations, headline, make_table, on_trust
     from maar.certify.workers import default_workers
 
     folder = read_folder(args.store)
-    net, data, runner = _read(args, folder)
+    net, data, runner, name = _read(args, folder)
     chosen = _chosen(args, folder)
     strength = Strength(args.attack_restarts, args.complete or 0.0, args.seed)
     console = Console()
@@ -100,6 +100,7 @@ def main(argv: Sequence[str]) -> int:
                 strength=strength,
                 indices=chosen,
                 workers=args.workers or default_workers(len(chosen)),
+                name=name,
                 progress=progress,
             )
     except KeyboardInterrupt:
@@ -117,7 +118,7 @@ def main(argv: Sequence[str]) -> int:
     if report.wrong:
         count = f"{len(report.wrong):,} disagreement{'s' * (len(report.wrong) > 1)}"
         raise RunError(f"{args.store} does not hold: {count}, the first: {report.wrong[0]}")
-    print("no disagreement")
+    print(f"no disagreement; {on_trust(report)}")
     return 0
 
 
@@ -145,8 +146,8 @@ def _require_onnxruntime() -> None:
         ) from None
 
 
-def _read(args: Audit, folder: Folder) -> tuple[nn.Sequential, DataSet, Runner]:
-    """Network, data, and the network once more as onnxruntime has it."""
+def _read(args: Audit, folder: Folder) -> tuple[nn.Sequential, DataSet, Runner, str | None]:
+    """Return network, data, the network as onnxruntime has it, and its name if it has not moved."""
     from maar.data import load
 
     name, source = _network(args, folder)
@@ -155,7 +156,9 @@ def _read(args: Audit, folder: Folder) -> tuple[nn.Sequential, DataSet, Runner]:
     options = {key: None if value is None else tuple(value) for key, value in options.items()}
     found = subject(name, where, str(folder.eps), weights=source.get("weights") or MODEL, **options)
     data = load(where, valid=folder.valid)
-    return found.net, data, _runner(name, found.net, data, options)
+    # Somebody who says where it is now may have renamed it: the weights are compared all the same.
+    called = found.name if args.network is None and name == source.get("network") else None
+    return found.net, data, _runner(name, found.net, data, options), called
 
 
 def _network(args: Audit, folder: Folder) -> tuple[str, dict[str, Any]]:

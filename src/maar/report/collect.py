@@ -22,10 +22,13 @@ from maar.eps import Eps
 from maar.errors import MaarError, UsageError
 from maar.files import is_locked
 from maar.report.read import Object, Reader, count, number, table, word, words
+from maar.seals import SEAL, BrokenSeal, manifest_holds, open_line
 
 VERDICTS = ("misclassified", "falsified", "verified", "unknown", "error")
 MODEL = "model"
 """The weights at the end of a run."""
+SEALED = 3
+"""The first format of stores with seals."""
 MOST = 10_000_000
 """Images in a data set: a damaged file that names more must not fill the memory."""
 
@@ -289,14 +292,18 @@ def _store(path: Path, run: str, reader: Reader) -> Store | None:
             reader.problems.append(f"{path / 'manifest.json'} does not say what it is about")
         return None
     is_radius = "largest" in subject
-    lines = reader.lines(path / ("radii.jsonl" if is_radius else "verdicts.jsonl"))
-    by_index = {line["index"]: line for line in lines if isinstance(line.get("index"), int)}
+    file = path / ("radii.jsonl" if is_radius else "verdicts.jsonl")
+    # Before the lines: a folder that is being written has counted no more than is there.
+    summary = reader.json(path / "summary.json")
+    lines = reader.lines(file)
+    by_index = {line["index"]: line for line in lines if type(line.get("index")) is int}
+    if count(manifest, "format") >= SEALED:
+        reader.problems += _edits(path, reader.text(file), manifest, summary)
     if not is_radius:
         strange = sum(word(line, "verdict") not in VERDICTS for line in by_index.values())
         if strange:
             text = f"{strange} lines have no verdict that is known, and are left out"
             reader.problems.append(f"{path / 'verdicts.jsonl'}: {text}")
-    summary = reader.json(path / "summary.json")
     split = word(manifest, "split") or word(subject, "split").partition(" ")[0]
     if not is_radius:
         summary = _checked(path, summary, manifest, by_index, reader)
@@ -317,6 +324,25 @@ def _store(path: Path, run: str, reader: Reader) -> Store | None:
         summary,
         by_index,
     )
+
+
+def _edits(path: Path, lines: str, manifest: Object, summary: Object) -> Iterator[str]:
+    """Yield what was changed by hand: seals that do not fit. Those that fit prove nothing."""
+    advice = "its numbers are not to be trusted (maar audit says more)"
+    if not manifest_holds(manifest):
+        yield f"{path / 'manifest.json'} was changed: {advice}"
+    seals = [word(manifest, "key")]
+    for place, line in enumerate(lines.encode().split(b"\n")[:-1], 1):
+        try:
+            seals.append(open_line(seals[-1], line)[1])
+        except BrokenSeal:
+            yield f"{path}: its verdicts were changed, in line {place} or before it: {advice}"
+            return
+    counted = summary.get("lines")
+    if summary and (type(counted) is not int or not 0 <= counted < len(seals)):
+        yield f"{path} has {len(seals) - 1} verdicts, summary.json counts {counted}: {advice}"
+    elif summary and summary.get(SEAL) != seals[count(summary, "lines")]:
+        yield f"{path / 'summary.json'} is not about the verdicts beside it: {advice}"
 
 
 def _checked(

@@ -10,16 +10,21 @@ import torch
 
 from maar.certify.audit.folder import read_folder
 from maar.certify.audit.run import audit
+from maar.certify.checks import spans
 from maar.certify.run import make_plan, run
+from maar.certify.tally import Tally
+from maar.seals import file_seal, seal_line, sealed_manifest
 
 EPS = 0.06
+# With the last one, every verifier has settled an image.
+LIMIT = 33
 VERIFIERS = ("misclassified", "quick_pgd", "crown", "alpha_crown")
 
 
 @pytest.fixture(scope="session")
 def certified(trained, mnist_mini, tmp_path_factory) -> Path:
     """The folder of a certification."""
-    plan = make_plan(trained, mnist_mini, EPS, verifiers=VERIFIERS, limit=24, name="small")
+    plan = make_plan(trained, mnist_mini, EPS, verifiers=VERIFIERS, limit=LIMIT, name="small")
     out = tmp_path_factory.mktemp("certified") / "store"
     tally = run(plan, out, workers=1)
     assert min(tally.counts[k] for k in ("misclassified", "falsified", "verified", "unknown")) > 0
@@ -39,9 +44,24 @@ class Copy:
             json.loads(line) for line in (self.path / "verdicts.jsonl").read_text().splitlines()
         ]
 
+    @property
+    def manifest(self):
+        return json.loads((self.path / "manifest.json").read_text())
+
     def write(self, lines) -> None:
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (self.path / "verdicts.jsonl").write_text(text)
+        """Write lines with seals that hold: as a forger does who has the code."""
+        seal, sealed = self.manifest["key"], []
+        for line in lines:
+            text, seal = seal_line(seal, {k: v for k, v in line.items() if k != "seal"})
+            sealed.append(text + b"\n")
+        (self.path / "verdicts.jsonl").write_bytes(b"".join(sealed))
+        if (self.path / "summary.json").exists():
+            self.change_summary(lines=len(sealed), seal=seal)
+
+    def change_manifest(self, **values):
+        """Change facts, and let the seal hold."""
+        content = sealed_manifest({**self.manifest, **values})
+        (self.path / "manifest.json").write_text(json.dumps(content))
 
     def one(self, verdict):
         """The first line of a verdict."""
@@ -59,16 +79,33 @@ class Copy:
         with np.load(path) as file:
             there = dict(file)
         np.savez(path, **{**there, **arrays})
+        self.change(index, counterexample=file_seal(path.read_bytes()))
 
     def change_summary(self, **values):
         path = self.path / "summary.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+    def recount(self):
+        """Let the summary fit the lines, as a forger does who has the code."""
+        summary = json.loads((self.path / "summary.json").read_text())
+        lines = {line["index"]: line for line in self.lines}
+        (self.path / "summary.json").unlink()
+        tally = Tally(len(lines), self.manifest["images"], self.manifest["verifiers"])
+        for line in lines.values():
+            tally.add(line)
+        about = {**summary, "indices": spans(lines), **tally.summary()}
+        about = {key: self.manifest.get(key, value) for key, value in about.items()} | {
+            key: about[key] for key in ("images", "verifiers")
+        }
+        (self.path / "summary.json").write_text(json.dumps(about))
+        self.write(self.lines)
 
     def audit(self, **options):
         def runner(x):
             with torch.no_grad():
                 return self.net(torch.from_numpy(x)).numpy()
 
+        options = {"name": "small", **options}
         return audit(read_folder(self.path), self.net, self.data, runner, **options)
 
     def said(self):

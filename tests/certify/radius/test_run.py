@@ -25,7 +25,7 @@ def untimed(path):
     kept = []
     for record in lines(path):
         questions = [{**q, "seconds": 0} for q in record["questions"]]
-        kept.append({**record, "seconds": 0, "questions": questions})
+        kept.append({**record, "seconds": 0, "questions": questions, "seal": ""})
     return sorted(kept, key=lambda record: record["index"])
 
 

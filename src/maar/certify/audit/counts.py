@@ -7,90 +7,128 @@ from collections import Counter
 from typing import Any
 
 from maar.certify.audit.disagreement import Disagreement
-from maar.certify.audit.folder import Folder
+from maar.certify.audit.folder import Folder, indices
 from maar.certify.record import Record
 from maar.certify.tally import VERDICTS
 
-HEADER = ("eps", "weights")
+# Parts of a summary that are copied from the manifest, and those of its subject.
+FACTS, SUBJECT = ("network", "data", "split", "preset"), ("eps", "weights")
+Z = 1.959964
+"""Of the normal distribution, 95 % are this near."""
 
 
 def recount(folder: Folder) -> list[Disagreement]:
-    """What summary.json says otherwise than the lines; also images that it counts and are missing.
+    """Count again what summary.json says, and name the images that it counts without a line.
 
-    What a summary does not say is not held against it: it may be of an earlier version.
+    Older summaries may lack parts: only the present format must have all of them.
     """
-    said = folder.summary
-    if said is None:
+    summary = folder.summary
+    if summary is None:
         return []
-    asked = _asked(folder, said)
+    asked = _asked(folder, summary)
     if asked is None:
         return [Disagreement(None, "summary.json does not say which images it is about")]
     wrong = [
         Disagreement(index, "summary.json counts it, verdicts.jsonl has no line of it")
-        for index in sorted(asked - folder.records.keys())
-        if said.get("complete")
+        for index in sorted(asked - folder.summed.keys())
+        if summary.get("complete")
     ]
-    records = [folder.records[index] for index in sorted(asked & folder.records.keys())]
+    records = [folder.summed[index] for index in sorted(asked & folder.summed.keys())]
+    is_old = not folder.frame.is_sealed
     counted = {
         "key": folder.manifest["key"],
-        **{name: folder.subject[name] for name in HEADER},
-        **_count(records, len(asked)),
+        **{name: folder.subject[name] for name in SUBJECT},
+        **{name: folder.manifest[name] for name in FACTS if name in folder.manifest},
+        **_count(records, len(asked), folder),
     }
     for name, value in counted.items():
-        if name in said and not _same(said[name], value):
-            what = f"summary.json: {name} is {_spell(said[name])}, the lines say {_spell(value)}"
-            wrong.append(Disagreement(None, what))
-    verifiers = said.get("verifiers")
-    for verifier, row in (verifiers if isinstance(verifiers, dict) else {}).items():
+        if name in summary or not is_old:
+            wrong += _compare(name, summary.get(name), value)
+    rows = summary.get("verifiers")
+    rows = rows if isinstance(rows, dict) else {}
+    if not is_old and list(rows) != list(folder.frame.verifiers):
+        wrong.append(Disagreement(None, "summary.json names other verifiers than the manifest"))
+    for verifier, row in rows.items():
         for name, value in _by(records, verifier).items():
-            if not isinstance(row, dict) or not _same(row.get(name), value):
-                there = row.get(name) if isinstance(row, dict) else row
-                what = f"{verifier} {name} is {_spell(there)}, the lines say {_spell(value)}"
-                wrong.append(Disagreement(None, f"summary.json: {what}"))
+            if name != "seconds" or not is_old:
+                value_here = row.get(name) if isinstance(row, dict) else row
+                wrong += _compare(f"{verifier} {name}", value_here, value)
     return wrong
 
 
-def _asked(folder: Folder, said: dict[str, Any]) -> set[int] | None:
-    """The images that the summary is about; without a list of them, all if their number fits."""
-    if "indices" not in said:
-        there = set(folder.records)
-        return there if said.get("images") == len(there) else None
-    found: set[int] = set()
+def _compare(name: str, stated: Any, counted: Any) -> list[Disagreement]:
+    if _same(stated, counted, 2e-3 if name.endswith("seconds") else 1e-9):
+        return []
+    what = f"summary.json: {name} is {_spell(stated)}, the lines say {_spell(counted)}"
+    return [Disagreement(None, what)]
+
+
+def _asked(folder: Folder, summary: dict[str, Any]) -> frozenset[int] | None:
+    """Return the images that the summary is about; without a list, all if their number fits."""
+    if "indices" not in summary:
+        images = frozenset(folder.records)
+        is_old = not folder.frame.is_sealed
+        return images if is_old and summary.get("images") == len(images) else None
     try:
-        for part in said["indices"].split(","):
-            first, _, last = part.partition("-")
-            found.update(range(int(first), int(last or first) + 1))
+        asked = indices(summary["indices"], folder.frame.images)
     except (AttributeError, ValueError):
         return None
-    return found
+    return asked if folder.frame.asked is None or asked <= folder.frame.asked else None
 
 
-def _count(records: list[Record], images: int) -> dict[str, Any]:
+def _count(records: list[Record], images: int, folder: Folder) -> dict[str, Any]:
     counts = Counter(record["verdict"] for record in records)
     broken = counts["misclassified"] + counts["falsified"]
-    return {
+    counted = {
         "images": images,
         "complete": len(records) == images,
         "pending": images - len(records),
         **{verdict: counts[verdict] for verdict in VERDICTS},
-        "certified": counts["verified"] / images,
-        "certified_upper": 1 - broken / images,
+        "certified": counts["verified"] / max(1, images),
+        "certified_upper": 1 - broken / max(1, images),
+    }
+    if not folder.frame.is_sealed:
+        return counted
+    looked_at = sum("misclassified" in record["times"] for record in records)
+    is_part = counted["complete"] and images < folder.frame.images
+    ends = [_wilson(counts["verified"], images)[0], _wilson(images - broken, images)[1]]
+    return {
+        **counted,
+        "of": folder.frame.images,
+        "accuracy": 1 - counts["misclassified"] / images if looked_at == images else None,
+        "certified_interval95": ends if is_part else None,
+        "seconds": sum(sum(record["times"].values()) for record in records),
     }
 
 
-def _by(records: list[Record], verifier: str) -> dict[str, int]:
+def _wilson(hits: int, trials: int) -> tuple[float, float]:
+    """Return the roots p of (hits / trials - p)^2 = Z^2 p (1 - p) / trials."""
+    a, b, c = trials + Z * Z, 2 * hits + Z * Z, hits * hits / trials
+    root = math.sqrt(max(0.0, b * b - 4 * a * c))
+    return max(0.0, (b - root) / (2 * a)), min(1.0, (b + root) / (2 * a))
+
+
+def _by(records: list[Record], verifier: str) -> dict[str, Any]:
     mine = Counter(record["verdict"] for record in records if record["by"] == verifier)
     return {
         "reached": sum(verifier in record["times"] for record in records),
         "falsified": mine["falsified"] + mine["misclassified"],
         "verified": mine["verified"],
+        "seconds": float(sum(record["times"].get(verifier, 0.0) for record in records)),
     }
 
 
-def _same(said: Any, counted: Any) -> bool:
+def _same(stated: Any, counted: Any, tolerance: float) -> bool:
+    if isinstance(counted, list):
+        return (
+            isinstance(stated, list)
+            and len(stated) == len(counted)
+            and all(_same(*pair, tolerance) for pair in zip(stated, counted, strict=True))
+        )
     if isinstance(counted, float):
-        return isinstance(said, int | float) and math.isclose(said, counted, abs_tol=1e-12)
-    return said == counted
+        is_number = isinstance(stated, int | float) and not isinstance(stated, bool)
+        return is_number and math.isclose(stated, counted, rel_tol=1e-9, abs_tol=tolerance)
+    return stated == counted and isinstance(stated, bool) == isinstance(counted, bool)
 
 
 def _spell(value: Any) -> str:

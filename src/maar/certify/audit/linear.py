@@ -201,6 +201,8 @@ def alpha_crown(enclosed: Enclosed, rows: Tensor, start: Tensor) -> Tensor:
         key: (ub > -lb).to(rows.dtype).expand(len(open_), *lb.shape[1:]).clone().requires_grad_()
         for key, (lb, ub) in enclosed.pre.items()
     }
+    if not slopes:
+        return best  # without a ReLU CROWN is exact
     optimiser = torch.optim.Adam(slopes.values(), lr=0.25)
     with torch.enable_grad():
         for _ in range(STEPS):

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from maar.certify.audit.lines import digest
 from maar.certify.record import Record
 
 Runner = Callable[[np.ndarray], np.ndarray]
@@ -93,9 +94,11 @@ def check_falsified(
         arrays = _arrays(path)
     except FileNotFoundError:
         return [f"falsified, but counterexamples/{path.name} is missing"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         return [f"falsified, but counterexamples/{path.name} is damaged ({error})"]
     wrong = []
+    if "counterexample" in record and record["counterexample"] != digest(path.read_bytes()):
+        wrong.append(f"{path.name} is not the file that the line names")
     if not np.array_equal(arrays["x"], x):
         wrong.append(f"x in {path.name} is not the image")
     if int(arrays["label"]) != y:
@@ -120,9 +123,26 @@ def check_falsified(
     return wrong + _check_claims(record, arrays, scores, y)
 
 
+def breaks(path: Path, x: np.ndarray, y: int, eps: float, judge: Judge) -> bool:
+    """Return whether a file of another verdict's image holds a counterexample after all."""
+    try:
+        point = _arrays(path)["x_adv"]
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile):
+        return False
+    if point.dtype != np.float32 or point.shape != x.shape or not np.isfinite(point).all():
+        return False
+    distance = float(np.abs(point.astype(np.float64) - x.astype(np.float64)).max())
+    is_inside = point.min() >= 0 and point.max() <= 1 and distance <= eps
+    return bool(is_inside) and not wrong_about(judge.scores(point), y)
+
+
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in ("x", "x_adv", "label", "target")}
+        arrays = {name: file[name] for name in ("x", "x_adv", "label", "target")}
+    for name in ("label", "target"):
+        if arrays[name].shape != () or arrays[name].dtype.kind not in "iu":
+            raise ValueError(f"{name} is no whole number")
+    return arrays
 
 
 def _check_claims(record: Record, arrays: dict[str, Any], scores: Scores, y: int) -> list[str]:

@@ -6,7 +6,8 @@ import contextlib
 import copy
 import dataclasses
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -16,12 +17,15 @@ from maar.certify import VERIFIERS
 from maar.certify.audit.attack import attack
 from maar.certify.audit.linear import SLACK, alpha_crown, crown, margins_of
 from maar.certify.audit.points import lead
+from maar.certify.audit.repeat import Repeated, rebuild, repeat
 from maar.certify.network import Network
 from maar.certify.query import Query
-from maar.certify.verdict import Status
+from maar.certify.verdict import Status, proves
 
-# How an image was checked, from weak to strong.
-ATTACKED, CROWN, ALPHA_CROWN, COMPLETE = "attacked", "crown", "alpha_crown", "complete"
+# How an image was checked. Of one that is on trust nothing was proved again; one that claims
+# nothing, as every class is open, was attacked.
+TRUST, ATTACKED, REPEATED = "trust", "attacked", "repeated"
+CROWN, ALPHA_CROWN, COMPLETE = "crown", "alpha_crown", "complete"
 # Who is asked about an image that the other has settled: they share little beyond its CROWN bounds.
 BRANCHING, SOLVER = "bab", "milp"
 # Times as many restarts for an image that is attacked only. On the COLT authors' network, of its 22
@@ -39,16 +43,29 @@ class Task:
     restarts: int
     seed: int
     complete: float = 0.0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The verifiers of the folder by name, as its key spells them."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a line says is proved: these classes are behind y, the last one by this verifier."""
+
+    classes: tuple[int, ...] = ()
+    by: str = ""
+    """Empty if the image is still open."""
+    asked: tuple[str, ...] = ()
+    """Every verifier that was asked."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Images to look at together: [N, *shape] float32, labels, and who proved each ("": nobody)."""
+    """Images to look at together: [N, *shape] float32, labels, and what is said of each."""
 
     indices: list[int]
     x: np.ndarray
     y: list[int]
-    by: list[str]
+    claims: list[Claim]
 
 
 @dataclass(frozen=True)
@@ -62,7 +79,10 @@ class Seen:
     target: int
     distance: float
     lb: float | None = None
-    """The auditor's own lower bound of the margin."""
+    """The auditor's own lower bound of the margin over the classes of the claim."""
+    proves_all: bool = False
+    """Whether the auditor's bounds prove every class, those that are said to be open too."""
+    repeated: Repeated | None = None
 
 
 class Checker:
@@ -73,14 +93,15 @@ class Checker:
         self.net = copy.deepcopy(task.net).cpu().eval().requires_grad_(False)
         self.exact = copy.deepcopy(self.net).double()
         self.network: Network | None = None
+        self.bounds = rebuild(task.settings)
 
     def check(self, job: Job) -> list[Seen]:
-        """Attack all images at once; bound, one by one, those that are said to be proved."""
+        """Attack all images at once; bound, one by one, those of which something is claimed."""
         x, seeds = torch.from_numpy(job.x), [self.task.seed + index for index in job.indices]
         seen = self._attack(job.indices, x, job.y, self.task.restarts, seeds)
-        for n, by in enumerate(job.by):
-            if by and seen[n].margin > 0:
-                seen[n] = self._prove(seen[n], x[n : n + 1], job.y[n], by)
+        for n, claim in enumerate(job.claims):
+            if seen[n].margin > 0 or not claim.by:
+                seen[n] = self._prove(seen[n], x[n : n + 1], job.y[n], claim)
         return seen
 
     def _attack(
@@ -92,38 +113,55 @@ class Checker:
         away = (worst.point.double() - x.double()).abs().flatten(1).max(1).values.tolist()
         leads = [lead(z, label) for z, label in zip(scores, y, strict=True)]
         return [
-            Seen(index, ATTACKED, -ahead, target, distance)
+            Seen(index, TRUST, -ahead, target, distance)
             for index, (target, ahead), distance in zip(indices, leads, away, strict=True)
         ]
 
-    def _prove(self, seen: Seen, x: Tensor, y: int, by: str) -> Seen:
-        """Bounds; where they do not prove it, a harder attack; on request a complete verifier."""
-        seen = self._bound(seen, x, y)
-        if seen.level != ATTACKED:
+    def _prove(self, seen: Seen, x: Tensor, y: int, claim: Claim) -> Seen:
+        """Bound the claim again; attack harder what the audit's own bounds do not prove."""
+        seen = self._bound(seen, x, y, claim)
+        if not claim.classes:
+            return seen
+        self.network = self.network or Network(self.net, tuple(x.shape[1:]))
+        repeated = repeat(self.bounds, claim.asked, self.network, x, y, self.task.eps)
+        seen = dataclasses.replace(seen, repeated=repeated)
+        if seen.level != TRUST:
+            return seen
+        if repeated and all(proves(repeated.lb.get(k, 0.0)) for k in claim.classes):
+            seen = dataclasses.replace(seen, level=REPEATED)
+        if not claim.by:
             return seen
         restarts, seed = HARDER * self.task.restarts, self.task.seed + seen.index + OTHER_SEEDS
         (harder,) = self._attack([seen.index], x, [y], restarts, [seed])
         if harder.margin < seen.margin:
-            seen = dataclasses.replace(harder, lb=seen.lb)
+            where = {"target": harder.target, "distance": harder.distance}
+            seen = dataclasses.replace(seen, margin=harder.margin, **where)
         if self.task.complete and seen.margin > 0:
-            seen = self._complete(seen, x, y, by)
+            seen = self._complete(seen, x, y, claim.by)
         return seen
 
-    def _bound(self, seen: Seen, x: Tensor, y: int) -> Seen:
+    def _bound(self, seen: Seen, x: Tensor, y: int, claim: Claim) -> Seen:
+        """CROWN of the auditor's own, then alpha-CROWN for what it leaves open."""
         enclosed, rows = margins_of(self.exact, x, y, self.task.eps)
+        classes = [k for k in range(len(rows) + 1) if k != y]
+        claimed = torch.tensor([k in claim.classes for k in classes])
         level, lb = CROWN, crown(enclosed, rows)
-        if not bool((lb > SLACK).all()):
+        if not bool((lb[claimed] > SLACK).all()):
             level, lb = ALPHA_CROWN, alpha_crown(enclosed, rows, lb)
-        least = float(lb.min())
-        if least > SLACK:
-            return dataclasses.replace(seen, level=level, lb=least)
-        return dataclasses.replace(seen, lb=least)
+        if not bool((lb[claimed] > SLACK).all()):
+            level = TRUST
+        return dataclasses.replace(
+            seen,
+            level=level if claim.classes else ATTACKED,
+            lb=float(lb[claimed].min()) if claim.classes else None,
+            proves_all=bool((lb > SLACK).all()),
+        )
 
     def _complete(self, seen: Seen, x: Tensor, y: int, by: str) -> Seen:
         name = SOLVER if by == BRANCHING else BRANCHING
         if name not in VERIFIERS:
             return seen
-        self.network = self.network or Network(self.net, tuple(x.shape[1:]))
+        assert self.network is not None
         query = Query.of(self.network, x, y, self.task.eps, seed=self.task.seed + seen.index)
         query = dataclasses.replace(query, deadline=time.monotonic() + self.task.complete)
         verifier = VERIFIERS[name]()

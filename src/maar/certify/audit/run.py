@@ -8,6 +8,7 @@ report.wrong
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -18,17 +19,20 @@ from torch import nn
 from maar.certify.audit.counts import recount
 from maar.certify.audit.crew import check_all
 from maar.certify.audit.disagreement import Disagreement
-from maar.certify.audit.folder import Folder
+from maar.certify.audit.facts import check_facts
+from maar.certify.audit.folder import MANIFEST, Folder
+from maar.certify.audit.lines import ATTACKS, BOUNDS
 from maar.certify.audit.points import (
     FLOAT32,
     FLOAT64,
     Judge,
     Runner,
+    breaks,
     check_falsified,
     check_misclassified,
     lead,
 )
-from maar.certify.audit.proofs import Job, Seen, Task
+from maar.certify.audit.proofs import TRUST, Claim, Job, Seen, Task
 from maar.certify.record import Record
 from maar.data import DataSet
 from maar.networks import weights_hash
@@ -50,10 +54,29 @@ class Report:
     """(verdict, by) -> images that disagree."""
     checked: dict[str, bool] = field(default_factory=dict)
     """What is about the folder as a whole -> whether it agrees."""
+    bounds_on_trust: int = 0
+    """Verified images whose recorded bound `lb` nothing here reaches."""
+
+    @property
+    def on_trust(self) -> int:
+        """Verified images that nothing here proves again."""
+        return sum(n for (verdict, _, level), n in self.levels.items() if _trusts(verdict, level))
+
+    @property
+    def verified(self) -> int:
+        """Verified images that were looked at, those that disagree included."""
+        agreeing = sum(n for (verdict, *_), n in self.levels.items() if verdict == "verified")
+        return agreeing + sum(
+            n for (verdict, _), n in self.refuted.items() if verdict == "verified"
+        )
 
     def say(self, index: int | None, what: str) -> None:
         """Enter a disagreement."""
         self.wrong.append(Disagreement(index, what))
+
+
+def _trusts(verdict: str, level: str) -> bool:
+    return verdict == "verified" and level == TRUST
 
 
 @dataclass(frozen=True)
@@ -77,13 +100,18 @@ def audit(
     strength: Strength = STRENGTH,
     indices: Iterable[int] | None = None,
     workers: int = 1,
+    name: str | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Report:
     """Check all images of the folder, or some; the folder's own sums are always checked.
 
-    Another network or other data than the folder is about end the audit: no line could agree.
+    `name`: what the network is called, to compare it with the manifest. Another network or other data than the folder is about end the audit: no line could agree.
     """
-    report = Report([], list(folder.notes))
+    facts = check_facts(folder, data, name)
+    report = Report([], [*folder.notes, *facts.notes])
+    report.checked["facts"] = not facts.wrong
+    for what in facts.wrong:
+        report.say(None, f"{MANIFEST}: {what}")
     report.checked["lines"] = not folder.wrong
     report.wrong += folder.wrong
     sums = recount(folder)
@@ -154,6 +182,9 @@ def _replay(
         elif record["verdict"] == "error":
             _enter(report, record, "", [])
         else:
+            path = folder.counterexample(index)
+            if path.is_file() and breaks(path, x, y, float(folder.eps), judge):
+                report.say(index, f"{record['verdict']}, but counterexamples/{path.name} breaks it")
             continue  # counted when it has been attacked
         progress(1)
     report.checked["onnxruntime"] = not differ
@@ -173,55 +204,105 @@ def _check_proofs(
 ) -> None:
     """Attack what was not broken, bound again what is said to be proved."""
     left = [i for i in labels if folder.records[i]["verdict"] in ("verified", "unknown")]
+    classes = len(data.classes)
     jobs = []
     for start in range(0, len(left), TOGETHER):
         part = left[start : start + TOGETHER]
         x = np.ascontiguousarray(data.images(folder.split, part).numpy())
-        jobs.append(Job(part, x, [labels[i] for i in part], [_prover(folder, i) for i in part]))
-    task = Task(net, float(folder.eps), strength.restarts, strength.seed, strength.complete)
-    broken = []
+        claims = [_claim(folder.records[i], labels[i], classes) for i in part]
+        jobs.append(Job(part, x, [labels[i] for i in part], claims))
+    names, spelled = folder.frame.verifiers, folder.subject["verifiers"]
+    settings = dict(zip(names, spelled, strict=True)) if len(names) == len(spelled) else {}
+    options = (strength.restarts, strength.seed, strength.complete, settings)
+    task = Task(net, float(folder.eps), *options)
+    broken, proved = [], []
     with contextlib.closing(check_all(task, jobs, workers)) as results:
-        for seen in (found for part in results for found in part):
-            record = folder.records[seen.index]
+        for seen in (each for part in results for each in part):
+            record, y = folder.records[seen.index], labels[seen.index]
+            claim = _claim(record, y, classes)
             if record["verdict"] == "verified":
-                _enter(report, record, seen.level, _judge(record, seen, labels[seen.index]))
+                wrong = _judge(record, seen, y, claim)
+                report.bounds_on_trust += not wrong and not _reaches(seen, record["lb"])
             else:
-                wrong = _judge_open(record, seen, labels[seen.index])
+                wrong = _judge_open(record, seen, y, classes, claim)
                 broken += [seen.index] if seen.margin < 0 else []
-                _enter(report, record, seen.level, wrong)
+                proved += [seen.index] if seen.proves_all else []
+            _enter(report, record, seen.level, wrong)
             progress(1)
     if broken:
-        few = ", ".join(map(str, sorted(broken)[:10])) + (", ..." if len(broken) > 10 else "")
-        report.notes.append(f"the attack breaks {len(broken)} of the open images: {few}")
+        report.notes.append(f"the attack breaks {len(broken)} of the open images: {_few(broken)}")
+    if proved:
+        report.notes.append(f"bounds prove {len(proved)} of the open images: {_few(proved)}")
 
 
-def _prover(folder: Folder, index: int) -> str:
-    record = folder.records[index]
-    return str(record["by"]) if record["verdict"] == "verified" else ""
+def _few(images: list[int]) -> str:
+    return ", ".join(map(str, sorted(images)[:10])) + (", ..." if len(images) > 10 else "")
 
 
-def _judge(record: Record, seen: Seen, y: int) -> list[str]:
+def _claim(record: Record, y: int, classes: int) -> Claim:
+    """Return what a line says is proved."""
+    is_proved = record["verdict"] == "verified"
+    left = {y} if is_proved else {y, *record.get("open", range(classes))}
+    behind = tuple(k for k in range(classes) if k not in left)
+    return Claim(behind, str(record["by"]) if is_proved else "", tuple(record["times"]))
+
+
+def _judge(record: Record, seen: Seen, y: int, claim: Claim) -> list[str]:
     """A verified image: nothing found in the ball may be below what is said to be proved."""
     by = f"verified by {record['by']}"
     if seen.margin <= 0:
         where = f"at a distance of {seen.distance:.6g}" if seen.distance else "without any attack"
         return [f"{by}, but class {seen.target} is ahead of {y} by {-seen.margin:.3g} {where}"]
     lb, slack = record.get("lb"), FLOAT64 * max(1.0, seen.margin)
-    if not isinstance(lb, int | float) or not lb > 0:
+    if lb is None or not lb > 0:
         return [f"{by}, but the line has no bound above zero (lb: {lb})"]
     if lb > seen.margin + slack:
         return [f"{by}, but its bound {lb:.6g} is above {seen.margin:.6g}, a margin in the ball"]
     if seen.lb is not None and seen.lb > seen.margin + slack:
         return [f"the audit's own bound {seen.lb:.6g} is above {seen.margin:.6g}: a fault of maar"]
+    return _judge_bounds(record, seen, claim)
+
+
+def _judge_open(record: Record, seen: Seen, y: int, classes: int, claim: Claim) -> list[str]:
+    """An open image: classes that it does not list as open are said to be proved."""
+    strange = [k for k in record.get("open", ()) if k >= classes]
+    if strange:
+        return [f"class {strange[0]} is said to be open, the data set has {classes}"]
+    if seen.margin < 0 and seen.target in claim.classes:
+        ahead = f"ahead of {y} by {-seen.margin:.3g} at a distance of {seen.distance:.6g}"
+        return [f"class {seen.target} is said to be proved, but it is {ahead}"]
+    return _judge_bounds(record, seen, claim)
+
+
+def _judge_bounds(record: Record, seen: Seen, claim: Claim) -> list[str]:
+    """Compare a line with the bounds that it names, which were asked again."""
+    again = seen.repeated
+    if again is None or not again.lb:
+        return []
+    if set(claim.asked) <= ATTACKS | BOUNDS:  # nothing else can have proved a class
+        for k in claim.classes:
+            lb = again.lb.get(k, -math.inf)
+            if lb < -again.slack(0.0, seen.margin):
+                names = ", ".join(again.names)
+                return [f"class {k} is said to be proved, but {names} bounds it by {lb:.6g} only"]
+        least = min(again.lb.values())
+    else:  # a class that a bound proves keeps that bound
+        least = min((lb for lb in again.lb.values() if lb > 0), default=math.inf)
+    lb = record.get("lb")
+    least = max(least, -math.inf if seen.lb is None else seen.lb)
+    if lb is not None and lb > least + again.slack(lb, seen.margin):
+        return [f"its bound {lb:.6g} is above {least:.6g}, which its verifiers give"]
     return []
 
 
-def _judge_open(record: Record, seen: Seen, y: int) -> list[str]:
-    """An open image: classes that it does not list as open are said to be proved."""
-    if seen.margin >= 0 or seen.target in record.get("open", [seen.target]):
-        return []
-    ahead = f"ahead of {y} by {-seen.margin:.3g} at a distance of {seen.distance:.6g}"
-    return [f"class {seen.target} is said to be proved, but it is {ahead}"]
+def _reaches(seen: Seen, lb: float) -> bool:
+    """Return whether the audit's bound, or the verifiers asked again, reach a recorded bound."""
+    again, reached = seen.repeated, -math.inf if seen.lb is None else seen.lb
+    slack = FLOAT64 * max(1.0, seen.margin)
+    if again is not None and again.lb:
+        reached = max(reached, min(again.lb.values()))
+        slack = again.slack(lb, seen.margin)
+    return lb <= reached + slack
 
 
 def _enter(report: Report, record: Record, level: str, wrong: list[str]) -> None:

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from maar.certify import VERIFIERS
-from maar.certify.audit.proofs import ALPHA_CROWN, ATTACKED, COMPLETE, CROWN
+from maar.certify.audit.proofs import ALPHA_CROWN, ATTACKED, COMPLETE, CROWN, REPEATED, TRUST
 from maar.certify.audit.run import REPLAYED, Report
 from maar.certify.tally import VERDICTS
 
@@ -16,14 +16,18 @@ COLUMNS = {
     CROWN: "CROWN",
     ALPHA_CROWN: "alpha",
     COMPLETE: "complete",
+    REPEATED: "repeated",
     ATTACKED: "attacked",
+    TRUST: "on trust",
 }
 # What a column says, below the table.
 MEANING = {
     REPLAYED: "replayed: another class is ahead there, in float64 and by onnxruntime",
     CROWN: "CROWN, alpha: proved again by the audit's own CROWN, or alpha-CROWN, in float64",
     COMPLETE: "complete: proved again by another complete verifier than the one that proved it",
-    ATTACKED: "attacked: withstood the audit's attack, which proves nothing",
+    REPEATED: "repeated: proved again by the bounds that the line names, which are maar's own",
+    ATTACKED: "attacked: unknown, every class is open, so nothing is claimed",
+    TRUST: "on trust: withstood the audit's attack and was not proved again",
 }
 
 
@@ -59,6 +63,16 @@ def explanations(report: Report) -> list[str]:
     """What the columns that are there mean."""
     used = {CROWN if level == ALPHA_CROWN else level for _, _, level in report.levels}
     return [text for level, text in MEANING.items() if level in used]
+
+
+def on_trust(report: Report) -> str:
+    """Return how many verdicts, and how many recorded bounds, rest on trust."""
+    if not report.verified:
+        return "no verified image"
+    text = f"{report.on_trust:,} of {report.verified:,} verified verdicts rest on trust"
+    if report.bounds_on_trust:
+        text += f", and {report.bounds_on_trust:,} of their bounds"
+    return text
 
 
 def _order(kind: tuple[str, str]) -> tuple[int, int, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from types import NoneType
 
 from maar.certify.cascade import Settled
+from maar.certify.checks import About, image, is_number, number, text
 from maar.certify.radius.search import Measured
 from maar.certify.record import Record
-from maar.certify.store import NUMBER, Form
+from maar.certify.store import Form
 from maar.certify.verdict import Status
 
 WORDS = {
@@ -17,21 +17,6 @@ WORDS = {
     Status.MISCLASSIFIED: "misclassified",
     Status.ERROR: "error",
 }
-RADII = Form(
-    "radii.jsonl",
-    {
-        "index": int,
-        "label": int,
-        "verdict": str,
-        "lower": NUMBER,
-        "lower_by": (str, NoneType),
-        "upper": (*NUMBER, NoneType),
-        "upper_by": (str, NoneType),
-        "seconds": NUMBER,
-    },
-    frozenset(WORDS.values()),
-    lambda record: record["upper"] is not None and record["verdict"] != "misclassified",
-)
 
 
 def make_record(index: int, label: int, settled: Settled, limit: float) -> Record:
@@ -71,3 +56,29 @@ def make_record(index: int, label: int, settled: Settled, limit: float) -> Recor
     if found.error:
         record["error"] = found.error
     return record
+
+
+def check_record(record: Record, about: About) -> None:
+    """Raise a `ValueError` unless the line could have been written for such a manifest."""
+    image(record, about)
+    verdict = text(record, "verdict", tuple(WORDS.values()))
+    lower, upper = number(record, "lower", 0.0), record.get("upper")
+    number(record, "seconds", 0.0)
+    for name in ("lower_by", "upper_by"):
+        if record.get(name) is not None:
+            text(record, name, about.verifiers)
+    if (record.get("lower_by") is None) != (lower == 0):
+        raise ValueError(f"lower is {lower:g}, proved by {record.get('lower_by')!r}")
+    if upper is not None and not (is_number(upper) and upper >= lower):
+        raise ValueError(f"upper is {upper!r} (accepted: a number >= lower, or null)")
+    if verdict == "error":
+        text(record, "error")
+
+
+RADII = Form(
+    "radii.jsonl",
+    check_record,
+    lambda record: record["upper"] is not None and record["verdict"] != "misclassified",
+    claims=("found", "misclassified"),
+    final=("misclassified",),
+)
