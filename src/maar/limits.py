@@ -29,7 +29,9 @@ TOML_LINE = 4096  # characters; tomllib takes quadratic time for the dots of a k
 # ONNX
 FIELDS = 2_000_000  # of the file's protobuf messages; an empty message of 2 bytes takes 200
 NODES = 20_000  # onnxruntime takes a second to prepare so many
-ELEMENTS = 1 << 28  # of one value that flows through the network, all images of the batch
+PACKED_BYTES = 256 * MIB  # of integers, which protobuf unpacks to eight times as many
+ELEMENTS = 1 << 25  # of one value that flows through the network, for one image
+BATCH_ELEMENTS = 1 << 29  # the same for all images of a file with a fixed batch size
 CONSTANT_ELEMENTS = 1 << 27  # of all constants that the graph computes, together
 RESIDUAL_DEPTH = 20  # residual blocks inside each other; torch and copy recurse over them
 
@@ -48,4 +50,9 @@ CONDITION_NUMBERS = 1 << 26  # coefficients of all conditions together
 def require(count: int, most: int, where: object, what: str) -> None:
     """Raise a `UsageError` that names the count and the limit if `count` is above `most`."""
     if count > most:
-        raise UsageError(f"{where}: {what}: {count} (accepted: up to {most})")
+        raise excess(count, most, where, what)
+
+
+def excess(count: int | str, most: int, where: object, what: str) -> UsageError:
+    """The error for more than `most`."""
+    return UsageError(f"{where}: {what}: {count} (accepted: up to {most})")

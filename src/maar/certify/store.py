@@ -23,10 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from maar import limits
 from maar.certify.record import Record, spans
 from maar.certify.verdict import Status
 from maar.errors import RunError, UsageError
 from maar.files import locked, write_bytes, write_text
+from maar.unpacking import parse_json, read_json, read_limited
 
 LOCK = ".lock"
 MANIFEST = "manifest.json"
@@ -52,13 +54,13 @@ class Form:
         """The whole lines in order; a torn last one is passed over."""
         path = folder / self.file
         try:
-            content = path.read_bytes()
+            content = read_limited(path, limits.LINES_BYTES)
         except FileNotFoundError:
             return []
         records = []
         for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
             try:
-                record = json.loads(line)
+                record = parse_json(line)
                 self._check(record)
             except (ValueError, TypeError, KeyError):
                 raise RunError(f"{path} is damaged: line {number} is no verdict") from None
@@ -152,7 +154,7 @@ class Store:
         if self.form.is_broken(record):
             path = other.counterexample(record["index"])
             try:
-                content = path.read_bytes()
+                content = read_limited(path, limits.COUNTEREXAMPLE_BYTES)
             except FileNotFoundError:
                 raise RunError(
                     f"{path} is gone, so image {record['index']} of {other.path} is not known to "
@@ -192,7 +194,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """What a store says that it is about, checked against its key."""
     manifest = path / MANIFEST
     try:
-        there = json.loads(manifest.read_text())
+        there = read_json(manifest)
         if there["key"] != key_of(there["subject"]) and there["format"] == FORMAT:
             raise ValueError
     except FileNotFoundError:
