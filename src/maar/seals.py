@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from maar import limits
+
 SEAL = "seal"
 DIGITS = 16
 _SEALED = re.compile(rb', "seal": "([0-9a-f]{%d})"\}' % DIGITS)
@@ -24,7 +26,9 @@ class BrokenSeal(ValueError):
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Return parsed JSON; NaN, Infinity, repeated names and deep nesting are a `ValueError`."""
+    """Return parsed JSON; NaN, Infinity, repeated names, size and depth are a `ValueError`."""
+    if len(text) > limits.JSON_BYTES:
+        raise ValueError(f"JSON of {len(text)} bytes (accepted: up to {limits.JSON_BYTES})")
     try:
         return json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct)
     except RecursionError:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from maar import limits
 from maar.certify.checks import MOST_IMAGES, About, indices_of, spans, text, whole
 from maar.certify.record import Record, check_record
 from maar.errors import RunError, UsageError
@@ -37,6 +38,7 @@ from maar.seals import (
     sealed_manifest,
     strict_json,
 )
+from maar.unpacking import read_limited
 
 LOCK = ".lock"
 MANIFEST = "manifest.json"
@@ -141,7 +143,7 @@ def _about(manifest: dict[str, Any]) -> About:
 
 def _content(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_limited(path, limits.LINES_BYTES)
     except FileNotFoundError:
         return None
 
@@ -311,7 +313,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Return what a store says that it is about, checked against its key and its seal."""
     manifest = path / MANIFEST
     try:
-        content = strict_json(manifest.read_bytes())
+        content = strict_json(read_limited(manifest, limits.JSON_BYTES))
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
         _check_manifest(content)

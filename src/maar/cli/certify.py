@@ -18,6 +18,7 @@ from maar.cli.subject import Subject
 from maar.eps import Eps
 from maar.errors import RunError, UsageError
 from maar.files import write_text
+from maar.unpacking import read_json
 
 if TYPE_CHECKING:
     from maar.certify.run import Plan
@@ -152,9 +153,9 @@ def _merge(args: Certify, paths: list[Path]) -> int:
 
 def _tell_the_run(known: Path, new: Path) -> None:
     """Keep, for `maar runs`, the summary of the run's own data and eps that decides most images."""
-    found = json.loads(new.read_text())
+    found = read_json(new)
     try:
-        old = json.loads(known.read_text())
+        old = read_json(known)
         if old["weights"] == found["weights"] and _settled(old) > _settled(found):
             return
     except (OSError, ValueError, KeyError, TypeError):

@@ -18,6 +18,7 @@ from maar.cli.subject import NETWORK, PerChannel, Subject
 from maar.cli.subject import subject as read_subject
 from maar.errors import UsageError
 from maar.files import write_text
+from maar.unpacking import read_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -191,7 +192,7 @@ def _certified(subject: Subject, args: Evaluate, weights: str) -> dict[str, Any]
     best: dict[str, Any] | None = None
     for path in sorted(folder.glob("**/summary.json")):
         try:
-            found = json.loads(path.read_text())
+            found = read_json(path)
             if any(found[key] != value for key, value in wanted.items()):
                 continue
             share = {key: found[key] for key in ("images", "verified", "certified")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from maar.cli.subject import NETWORK, PerChannel, read_network
 from maar.eps import Eps
 from maar.errors import RunError, UsageError
 from maar.files import locked
+from maar.unpacking import read_json
 
 if TYPE_CHECKING:
     from torch import nn
@@ -153,7 +153,7 @@ def _left_open(args: Export, subject: Subject, store: Path) -> Images:
     if not (store / MANIFEST).is_file():
         raise UsageError(f"{store} is not a folder of `maar certify`: it has no {MANIFEST}")
     try:
-        manifest = json.loads((store / MANIFEST).read_text())
+        manifest = read_json(store / MANIFEST)
         name, about = manifest["data"], manifest["subject"]
         weights, sha256, eps = about["weights"], about["data"], Eps(about["eps"])
     except (ValueError, KeyError, TypeError):

@@ -51,7 +51,7 @@ class Verify:
         float | None,
         tyro.conf.arg(metavar="S", help_behavior_hint="(default: 60, or that of each instance)"),
     ] = None
-    """Seconds for one property."""
+    """Seconds for one property, reading included."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint=PRINTED)] = None
     """Where to write the answer too; for --instances the table of results, with the folder
     counterexamples beside it."""
@@ -128,28 +128,30 @@ def _table(rows: list[list[str]]) -> str:
 
 
 def _decide(args: Verify, network: str, prop: Path, timeout: float) -> Decision:
-    from maar.exchange.runtime import onnx_runner
-    from maar.exchange.vnnlib import read_vnnlib
-
+    """Read and decide, all within the time: a file can take longer to read than to decide."""
     begin = time.monotonic()
-    asked = read_vnnlib(prop)
-    net, shape = _read(args, network)
-
     from maar.certify.alarm import TimeUp, alarm
     from maar.certify.properties import STEPS
     from maar.certify.properties.decide import Decision, decide
+    from maar.exchange.runtime import onnx_runner
+    from maar.exchange.vnnlib import read_vnnlib
 
     for name in STEPS:
         assert STEPS[name] is not None  # imported now: an import must not be cut short
-    runner = None if is_zoo(network) else onnx_runner(network, mean=args.mean, std=args.std)
-    left = max(0.0, timeout - (time.monotonic() - begin))
     try:
-        with alarm(left + GRACE):
-            return decide(net, shape, asked, timeout=left, runner=runner)
+        with alarm(max(0.0, begin + timeout - time.monotonic()) + GRACE):
+            asked = read_vnnlib(prop)
+            net, shape = _read(args, network)
+            runner = None if is_zoo(network) else onnx_runner(network, mean=args.mean, std=args.std)
+            left = max(0.0, begin + timeout - time.monotonic())
+            try:
+                return decide(net, shape, asked, timeout=left, runner=runner)
+            except UsageError as error:
+                raise UsageError(f"{network} and {prop}: {error}") from None
     except TimeUp:
         return Decision("timeout", None, time.monotonic() - begin)
-    except UsageError as error:
-        raise UsageError(f"{network} and {prop}: {error}") from None
+    except MemoryError:
+        raise RunError(f"{network} and {prop}: no memory to decide this") from None
 
 
 def _read(args: Verify, network: str) -> tuple[nn.Sequential, tuple[int, ...]]:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from maar import limits
 from maar.config.config import Config
 from maar.errors import UsageError, nearest
 from maar.methods import METHODS
 from maar.methods.base import Method
 from maar.settings import convert, group_class, hints, is_group
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from maar.unpacking import parse_toml, read_limited
 
 KeyPath = tuple[str, ...]
 T = TypeVar("T")
@@ -75,12 +71,12 @@ def read(where: str | Path) -> tuple[dict[str, Any], Origin]:
     """The table as written, and where it is from."""
     path = find(str(where))
     try:
-        text = path.read_bytes().decode()
-        return tomllib.loads(text), Origin(str(path), text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from None
+        text = read_limited(path, limits.TOML_BYTES).decode()
+        return parse_toml(text), Origin(str(path), text)
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not a text file in UTF-8") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 

@@ -6,19 +6,23 @@ PATH/cat/1.png         PATH/dog/7.png         (no train/, no test/: all are test
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from maar import limits
 from maar.data import png
 from maar.data.dataset import Arrays, Info
 from maar.data.measure import describe
 from maar.errors import RunError, UsageError
+from maar.unpacking import read_limited
 
 _OTHER_IMAGES = (".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-_CHUNK = 128  # images decoded together: enough to be quick, few enough to stay small
+# Images decoded together, and their bytes: enough to be quick, few enough to stay small.
+_CHUNK, _CHUNK_BYTES = 128, 64 * limits.MIB
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,19 +91,37 @@ def _in_order(names: set[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if numeric else str))
 
 
+def _parts(files: list[Path]) -> Iterator[list[tuple[str, bytes]]]:
+    """Names and contents, so many at a time that decoding them takes little memory."""
+    part: list[tuple[str, bytes]] = []
+    size = 0
+    for file in files:
+        content = read_limited(file, limits.PNG_BYTES)
+        unpacked = png.unpacked_bytes(content)
+        if part and (len(part) == _CHUNK or size + unpacked > _CHUNK_BYTES):
+            yield part
+            part, size = [], 0
+        part.append((str(file), content))
+        size += unpacked
+    yield part
+
+
 def _decode(files: list[Path]) -> np.ndarray:
     """Images as (n, c, h, w)."""
     chunks = []
-    for start in range(0, len(files), _CHUNK):
-        part = [(str(file), file.read_bytes()) for file in files[start : start + _CHUNK]]
+    total, number = 0, 0
+    for part in _parts(files):
         chunks.append(png.decode(part).transpose(0, 3, 1, 2))
+        total += chunks[-1].nbytes
+        limits.require(total, limits.DATA_BYTES, files[0].parent.parent, "bytes of all images")
     first = chunks[0]
-    for number, chunk in enumerate(chunks):
+    for chunk in chunks:
         if chunk.shape[2:] != first.shape[2:]:
             raise RunError(
-                f"{files[number * _CHUNK]} is {chunk.shape[3]}x{chunk.shape[2]} pixels, but "
+                f"{files[number]} is {chunk.shape[3]}x{chunk.shape[2]} pixels, but "
                 f"{files[0]} is {first.shape[3]}x{first.shape[2]}: all must have one size"
             )
+        number += len(chunk)
     channels = max(chunk.shape[1] for chunk in chunks)
     shape = (channels, *first.shape[2:])
     return np.concatenate([np.broadcast_to(chunk, (len(chunk), *shape)) for chunk in chunks])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from maar import limits
 from maar.data.dataset import Arrays
 from maar.errors import RunError
 
@@ -15,16 +16,16 @@ _UBYTE = 8  # the only sample type that the MNIST family uses
 
 def read(path: Path, dimensions: int) -> np.ndarray:
     """Read one file of unsigned bytes with so many dimensions; the whole header is checked."""
-    content = np.fromfile(path, np.uint8)
     start = 4 + 4 * dimensions
-    if len(content) < start or content[:4].tolist() != [0, 0, _UBYTE, dimensions]:
+    head = np.fromfile(path, np.uint8, start)
+    if len(head) < start or head[:4].tolist() != [0, 0, _UBYTE, dimensions]:
         raise RunError(f"{path} is not an idx file of {dimensions}-dimensional unsigned bytes")
-    shape = tuple(map(int, content[4:start].view(">u4")))
-    if len(content) - start != math.prod(shape):
-        raise RunError(
-            f"{path} holds {len(content) - start} bytes, its header says {math.prod(shape)}"
-        )
-    return content[start:].reshape(shape)
+    shape = tuple(map(int, head[4:].view(">u4")))
+    size = path.stat().st_size - start
+    if size != math.prod(shape):
+        raise RunError(f"{path} holds {size} bytes, its header says {math.prod(shape)}")
+    limits.require(size, limits.RAW_BYTES, path, "bytes")
+    return np.fromfile(path, np.uint8, offset=start).reshape(shape)
 
 
 def read_four(folder: Path) -> Arrays:

@@ -9,19 +9,20 @@ Images are uint8, or floats in [0, 1]; (n, h, w), (n, h, w, c) or (n, c, h, w). 
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from maar import limits
 from maar.data.dataset import Arrays, Info
 from maar.data.measure import check_labels, describe
-from maar.errors import RunError, UsageError, nearest
+from maar.errors import RunError, UsageError
+from maar.unpacking import read_npz
 
 _LAYOUTS = ("NHWC", "NCHW")
+_ARRAY = b"\x93NUMPY"
 _KEYS = ("x_train", "y_train", "x_test", "y_test", "classes", "layout")
 
 
@@ -48,25 +49,13 @@ class Npz:
 def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise UsageError(f"npz:{path} is not a file (accepted: npz:PATH of a .npz file)")
-    try:
-        file = np.load(path, allow_pickle=False)
-        if isinstance(file, np.ndarray):
-            raise RunError(f"{path} holds a single array: save all of them with numpy.savez")
-        with file:
-            for key in file:
-                if key not in _KEYS:
-                    raise RunError(
-                        f"{path} has an unknown key {key!r}{nearest(key, _KEYS)} "
-                        f"(accepted: {', '.join(_KEYS)})"
-                    )
-            return {key: file[key] for key in file}
-    except (zipfile.BadZipFile, zlib.error, EOFError):
-        raise RunError(f"{path} is damaged: not a whole .npz file") from None
-    except ValueError as error:
-        # numpy gives one exception type for both.
-        objects = "Object arrays" in str(error)
-        reason = "holds Python objects, which are never unpickled" if objects else "is no .npz file"
-        raise RunError(f"{path} {reason}") from None
+    with open(path, "rb") as file:
+        magic = file.read(len(_ARRAY))
+    if magic == _ARRAY:
+        raise RunError(f"{path} holds a single array: save all of them with numpy.savez")
+    if not magic.startswith(b"PK"):
+        raise RunError(f"{path} is no .npz file")
+    return read_npz(path, limits.DATA_BYTES, keys=_KEYS)
 
 
 def _checked(path: Path, content: dict[str, np.ndarray]) -> tuple[Arrays, tuple[str, ...]]:

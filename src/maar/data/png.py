@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from maar import limits
 from maar.errors import RunError
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # colour type -> samples a pixel
 _PALETTE, _WITH_ALPHA = 3, (4, 6)
-_LIMIT = 1 << 28  # bytes of one image; stops a small file from unpacking into all of the memory
 _OTHER_FORMATS = {
     b"\xff\xd8\xff": "JPEG",
     b"GIF8": "GIF",
@@ -64,6 +64,12 @@ def decode(files: Sequence[tuple[str, bytes]]) -> np.ndarray:
         for i, pixel in zip(places, pixels, strict=True):
             out[i] = _colours(images[i], pixel)
     return out
+
+
+def unpacked_bytes(content: bytes) -> int:
+    """How large the image says that it is; 0 where it does not say it."""
+    width, height = (int.from_bytes(content[i : i + 4], "big") for i in (16, 20))
+    return height * (1 + width * _SAMPLES.get(content[25] if len(content) > 25 else 0, 1))
 
 
 def unfilter(kinds: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -136,8 +142,11 @@ def _unpack(name: str, content: bytes) -> _Filtered:
             raise RunError(f"{name} {what}: only 8-bit PNGs without interlacing are read")
         samples = _SAMPLES[colour]
         size = height * (1 + width * samples)
-        if not 0 < size <= _LIMIT:
-            raise RunError(f"{name} has an unusable size, {width}x{height} pixels")
+        if not (width and height and size <= limits.PNG_BYTES):
+            raise RunError(
+                f"{name} has an unusable size, {width}x{height} pixels "
+                f"(accepted: up to {limits.PNG_BYTES} bytes)"
+            )
         raw = zlib.decompressobj().decompress(data, size)
         lines = np.frombuffer(raw, np.uint8).reshape(height, 1 + width * samples)
         if lines[:, 0].max() > 4:

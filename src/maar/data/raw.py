@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from maar.errors import RunError
+from maar import limits
+from maar.errors import RunError, UsageError
+from maar.unpacking import gunzip, read_limited
 
 _DEPTH = 3  # cifar-10-batches-bin/x, MNIST/raw/x; `--from /` must not walk the whole disk
-_LIMIT = 1 << 30  # bytes: no raw file and no archive of ours unpacks to more
 
 
 class Raw:
@@ -59,19 +60,16 @@ class Raw:
 
 
 def _content(path: Path) -> bytes:
+    read = gunzip if path.suffix == ".gz" else read_limited
     try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            content = file.read(_LIMIT + 1)
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise RunError(f"{path} is damaged: not a whole gzip file") from None
-    if len(content) > _LIMIT:
-        raise RunError(f"{path} is too large to be what it is called")
-    return content
+        return read(path, limits.RAW_BYTES)
+    except UsageError as error:  # not the user's doing: another origin may have the file
+        raise RunError(f"{error}: too large to be what it is called") from None
 
 
 def _unpack(archive: Path, target: Path) -> None:
     target.mkdir()
-    room = _LIMIT
+    room = limits.RAW_BYTES
     try:
         with tarfile.open(archive) as tar:
             for member in tar:

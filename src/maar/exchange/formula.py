@@ -9,13 +9,16 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+import numpy as np
+
+from maar import limits
+
 # A variable is a number: input i is i, output j is -1 - j.
 Variable = int
 Exact = Fraction | int
 
-NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d{1,9}))?", re.ASCII)
-# An exact 1e-999999999 has a billion digits; no number in a float has more than this.
-LONGEST, FARTHEST = 1000, 400
+# (Each digit can be matched in one way only, so that a mistake at the end costs linear time.)
+NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,9}))?", re.ASCII)
 
 
 def output(index: int) -> Variable:
@@ -38,16 +41,25 @@ class Linear:
     def add(self, other: Linear, factor: int = 1) -> None:
         """Add a multiple of another sum to this one."""
         for variable, coefficient in other.terms.items():
-            self.terms[variable] = self.terms.get(variable, 0) + factor * coefficient
+            self.terms[variable] = _short(self.terms.get(variable, 0) + factor * coefficient)
         if other.constant:
-            self.constant += factor * other.constant
+            self.constant = _short(self.constant + factor * other.constant)
 
     def times(self, other: Linear) -> Linear:
         """The product; a `ValueError` if it is not linear."""
         if self.terms and other.terms:
             raise ValueError("the product of two variables is not linear")
         factor, rest = (other.constant, self) if self.terms else (self.constant, other)
-        return Linear({v: factor * c for v, c in rest.terms.items()}, factor * rest.constant)
+        terms = {v: _short(factor * c) for v, c in rest.terms.items()}
+        return Linear(terms, _short(factor * rest.constant))
+
+
+def _short(value: Exact) -> Exact:
+    """The value itself; a `ValueError` if it has too many digits to go on with."""
+    bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+    if bits > limits.BITS:
+        raise ValueError(f"a result has {bits} bits (accepted: up to {limits.BITS})")
+    return value
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,20 @@ class Atom:
     strict: bool
     at: int
     """Its place in the file; the parser knows what to make of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Many comparisons of one input with one number each, all of them true.
+
+    Entry k says that input `inputs[k]` is at most (`is_upper[k]`) or at least `numbers[place[k]]`.
+    """
+
+    inputs: np.ndarray
+    is_upper: np.ndarray
+    place: np.ndarray
+    numbers: list[Exact]
+    """Shared by all `Bounds` of a file."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +100,12 @@ class Or:
     parts: list[Formula]
 
 
-Formula = Atom | And | Or
+Leaf = Atom | Bounds
+Formula = Leaf | And | Or
 
 
 def compare(sign: str, left: Linear, right: Linear, at: int) -> Formula:
-    """A comparison of two sums."""
+    """A comparison of two sums; a `ValueError` if a number gets too long."""
     if sign in (">", ">="):
         return _less(right, left, sign == ">", at)
     if sign in ("<", "<="):
@@ -98,9 +125,17 @@ def _less(left: Linear, right: Linear, strict: bool, at: int) -> Atom:
 
 def number(text: str) -> Fraction:
     """An exact number from its decimal spelling; a `ValueError` says what is wrong with it."""
+    if len(text) > limits.DIGITS:
+        raise ValueError(
+            f"the number {text[:40]!r}... is out of range: {len(text)} characters "
+            f"(accepted: up to {limits.DIGITS})"
+        )
     match = NUMBER.fullmatch(text)
     if not match:
         raise ValueError(f"{text[:40]!r} is not a number")
-    if len(text) > LONGEST or abs(int(match[1] or 0)) > FARTHEST:
-        raise ValueError(f"the number {text[:40]!r} is out of range")
+    if abs(int(match[1] or 0)) > limits.EXPONENT:
+        raise ValueError(
+            f"the number {text[:40]!r} is out of range: exponent {int(match[1])} "
+            f"(accepted: up to {limits.EXPONENT} and down to -{limits.EXPONENT})"
+        )
     return Fraction(text)

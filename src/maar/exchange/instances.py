@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from maar import limits
 from maar.errors import UsageError
 from maar.exchange.packed import read_packed
 from maar.files import write_text
@@ -26,22 +27,25 @@ class Instance:
 
 def read_instances(path: str | Path) -> list[Instance]:
     """The lines of the file, which may be packed by gzip; empty lines are skipped."""
-    content = read_packed(Path(path), "instances file")
+    content = read_packed(Path(path), "instances file", limits.INSTANCES_BYTES)
     try:
-        rows = list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
+        return _instances(content.decode("utf-8"), path)
     except (UnicodeDecodeError, csv.Error):
         raise UsageError(f"{path} is not a CSV file") from None
-    found = []
-    for line, row in enumerate(rows, 1):
+
+
+def _instances(text: str, path: str | Path) -> list[Instance]:
+    instances = []
+    for line, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1):
         cells = [cell.strip() for cell in row]
         if not any(cells):
             continue
         if len(cells) != 3 or not all(cells):
             raise UsageError(f"{path}:{line} is not of the form network,property,seconds")
-        found.append(Instance(cells[0], cells[1], _seconds(cells[2], f"{path}:{line}")))
-    if not found:
+        instances.append(Instance(cells[0], cells[1], _seconds(cells[2], f"{path}:{line}")))
+    if not instances:
         raise UsageError(f"{path} has no instances")
-    return found
+    return instances
 
 
 def write_instances(path: str | Path, instances: Iterable[Instance]) -> None:

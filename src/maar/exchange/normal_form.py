@@ -7,176 +7,293 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
+from maar import limits
 from maar.errors import UsageError
-from maar.exchange.formula import And, Atom, Exact, Formula, Linear, Or, spell
+from maar.exchange.formula import And, Atom, Bounds, Exact, Formula, Leaf, Linear, Or, spell
 from maar.spec import Case, Condition, Property
 
-MOST = 100_000  # disjuncts; a file can ask for more in a few lines
 LARGEST = 10**300
+
+Where = Callable[[int], str]
+"""The place of a comparison in the file, for errors, from its `Atom.at`."""
 
 
 def property_of(
-    assertions: Iterable[Formula],
-    inputs: int,
-    outputs: int,
-    path: str,
-    where: Callable[[int], str],
+    assertions: Iterable[Formula], inputs: int, outputs: int, path: str, where: Where
 ) -> Property:
     """The unsafe set of which all assertions are true.
 
     Errors name `path`, or the place of a comparison in it: `where(atom.at)`.
     """
+    for count, what in ((inputs, "inputs"), (outputs, "outputs")):
+        limits.require(count, limits.VARIABLES, path, f"number of {what}")
     common, choices = _flatten(assertions)
     terms = [_disjuncts(choice, path) for choice in choices]
-    _limit(math.prod(map(len, terms)), path)
-    sides = [[_Side.of(atoms, where) for atoms in term] for term in terms]
-    start = _Side.of(common, where)
-    whole = _Box([None] * inputs, [None] * inputs).narrowed(start.inputs, where)
-    found: dict[object, tuple[_Box, list[Condition]]] = {}
+    count = _require_disjuncts(math.prod(map(len, terms)), path)
+    cuts = _Cuts()
+    sides = [[_Side.of(leaves, outputs, cuts, where) for leaves in term] for term in terms]
+    start = _Side.of(common, outputs, cuts, where)
+    rows = _size_of_product([[len(side.rows) for side in term] for term in sides])
+    rows += count * len(start.rows)
+    limits.require(rows * outputs, limits.CONDITION_NUMBERS, path, "coefficients of all conditions")
+    line = cuts.line()
+    whole = _Box.all_of(inputs).narrowed([start], line)
+    boxes: dict[bytes, tuple[_Box, list[Condition]]] = {}
     for combination in itertools.product(*sides):
         chosen = [start, *combination]
-        if not all(side.possible for side in chosen):
+        if not all(side.is_possible for side in chosen):
             continue
-        narrower = [atom for side in combination for atom in side.inputs]
-        box = whole.narrowed(narrower, where) if narrower else whole
-        rows = [atom for side in chosen for atom in side.outputs]
-        key = None if box is whole else box.key()
-        found.setdefault(key, (box, []))[1].append(_condition(rows, outputs, where))
-    for box, _ in found.values():
+        narrower = [side for side in combination if len(side.inputs)]
+        box = whole.narrowed(narrower, line) if narrower else whole
+        key = box.key() if narrower else b""
+        if key not in boxes:
+            boxes[key] = (box, [])
+            numbers = inputs * len(boxes)
+            limits.require(numbers, limits.BOX_NUMBERS, path, "inputs of all boxes")
+        boxes[key][1].append(_joined([side.condition for side in chosen if side.rows], outputs))
+    for box, _ in boxes.values():
         box.require_bounds(path)
-    cases = [box.case(conditions) for box, conditions in found.values() if not box.is_empty()]
+    cases = [box.case(conditions, line) for box, conditions in boxes.values() if box.has_points()]
     return Property(inputs, outputs, tuple(cases))
 
 
-def _flatten(formulas: Iterable[Formula]) -> tuple[list[Atom], list[Or]]:
+def _flatten(formulas: Iterable[Formula]) -> tuple[list[Leaf], list[Or]]:
     """The comparisons that always hold, and the choices."""
-    atoms: list[Atom] = []
+    leaves: list[Leaf] = []
     choices: list[Or] = []
     for formula in formulas:
         if isinstance(formula, And):
             inner = _flatten(formula.parts)
-            atoms += inner[0]
+            leaves += inner[0]
             choices += inner[1]
         elif isinstance(formula, Or):
             choices.append(formula)
         else:
-            atoms.append(formula)
-    return atoms, choices
+            leaves.append(formula)
+    return leaves, choices
 
 
-def _disjuncts(choice: Or, path: str) -> list[list[Atom]]:
-    found: list[list[Atom]] = []
+def _disjuncts(choice: Or, path: str) -> list[list[Leaf]]:
+    disjuncts: list[list[Leaf]] = []
+    comparisons = 0
     for part in choice.parts:
-        atoms, choices = _flatten([part])
+        leaves, choices = _flatten([part])
         inner = [_disjuncts(each, path) for each in choices]
-        _limit(len(found) + math.prod(map(len, inner)), path)
-        found += [sum(combination, atoms) for combination in itertools.product(*inner)]
-    return found
+        count = math.prod(map(len, inner))
+        _require_disjuncts(len(disjuncts) + count, path)
+        comparisons += count * len(leaves)
+        comparisons += _size_of_product([[len(each) for each in term] for term in inner])
+        limits.require(comparisons, limits.COMPARISONS, path, "comparisons of all disjuncts")
+        disjuncts += [
+            list(itertools.chain(leaves, *combination)) for combination in itertools.product(*inner)
+        ]
+    return disjuncts
 
 
-def _limit(count: int, path: str) -> None:
-    if count > MOST:
-        raise UsageError(f"{path}: has {count} disjuncts (accepted: up to {MOST})")
+def _size_of_product(terms: Sequence[Sequence[int]]) -> int:
+    """The sum over all combinations of one size from each term."""
+    count = math.prod(map(len, terms))
+    return sum(sum(term) * (count // len(term)) for term in terms if term)
 
 
-@dataclass(frozen=True)
+def _require_disjuncts(count: int, path: str) -> int:
+    if count > limits.DISJUNCTS:
+        raise UsageError(f"{path}: has {count} disjuncts (accepted: up to {limits.DISJUNCTS})")
+    return count
+
+
+class _Cuts:
+    """The places on the line of numbers where boxes begin and end.
+
+    A cut lies at a number (side 0), directly below it (-1), or directly above it (1): x < 2 ends
+    below 2. A place stands for a cut until all of them are there and can be put in order.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[int, int, int], int] = {}
+        self.cuts: list[tuple[Exact, int]] = []
+        self.of_table: dict[int, np.ndarray] = {}
+
+    def place(self, value: Exact, side: int) -> int:
+        # (Integers: a Fraction takes long to hash.)
+        key = (value.numerator, value.denominator, side)
+        place = self.places.setdefault(key, len(self.cuts))
+        if place == len(self.cuts):
+            self.cuts.append((value, side))
+        return place
+
+    def of(self, bounds: Bounds) -> np.ndarray:
+        """The places of many bounds at once."""
+        table = self.of_table.get(id(bounds.numbers))
+        if table is None:
+            table = np.array([self.place(value, 0) for value in bounds.numbers], np.int32)
+            self.of_table[id(bounds.numbers)] = table
+        return table[bounds.place]
+
+    def line(self) -> _Line:
+        """All cuts in order."""
+        floats = [down(value) for value, _ in self.cuts]
+        order: list[int] = []
+        # By float first: `down` keeps the order, and exact numbers take long to compare.
+        in_floats = sorted(range(len(floats)), key=floats.__getitem__)
+        for _, group in itertools.groupby(in_floats, key=floats.__getitem__):
+            order += sorted(group, key=self._exactly)
+        ranks = np.empty(len(order), np.int32)
+        ranks[order] = np.arange(len(order), dtype=np.int32)
+        lb = np.array([floats[place] for place in order])
+        ub = np.empty(len(order))
+        exact = np.empty(len(order), object)
+        for rank, place in enumerate(order):
+            value, side = self.cuts[place]
+            ub[rank] = up(value)
+            if side:
+                value = math.nextafter(lb[rank] if side > 0 else ub[rank], side * math.inf)
+            exact[rank] = Fraction(value)
+        return _Line(ranks, lb, ub, exact)
+
+    def _exactly(self, place: int) -> tuple[Fraction, int]:
+        value, side = self.cuts[place]
+        return Fraction(value), side
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """The cuts in order: the rank of each place, and by rank what a box needs."""
+
+    ranks: np.ndarray
+    lb: np.ndarray
+    ub: np.ndarray
+    exact: np.ndarray
+    """The first number inside, of a lower or an upper bound that is excluded: a float64."""
+
+
+@dataclass(frozen=True, eq=False)
 class _Side:
     """A conjunction taken apart."""
 
-    inputs: list[Atom]
-    outputs: list[Atom]
-    possible: bool
+    inputs: np.ndarray
+    is_upper: np.ndarray
+    places: np.ndarray
+    """Of the cut at which each input begins or ends."""
+    rows: list[Atom]
+    """The comparisons of outputs."""
+    is_possible: bool
+    outputs: int
+    where: Where
 
     @staticmethod
-    def of(atoms: Iterable[Atom], where: Callable[[int], str]) -> _Side:
-        inputs, outputs, possible = [], [], True
-        for atom in atoms:
-            variables = [v for v, c in atom.left.terms.items() if c]
+    def of(leaves: Iterable[Leaf], outputs: int, cuts: _Cuts, where: Where) -> _Side:
+        parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        single: list[tuple[int, bool, int]] = []
+        rows: list[Atom] = []
+        is_possible = True
+        for leaf in leaves:
+            if isinstance(leaf, Bounds):
+                parts.append((leaf.inputs, leaf.is_upper, cuts.of(leaf)))
+                continue
+            variables = [v for v, c in leaf.left.terms.items() if c]
             if not variables:
-                constant = atom.left.constant
-                possible &= constant < 0 if atom.strict else constant <= 0
+                constant = leaf.left.constant
+                is_possible &= constant < 0 if leaf.strict else constant <= 0
             elif all(v < 0 for v in variables):
-                outputs.append(atom)
+                rows.append(leaf)
             elif len(variables) == 1:
-                inputs.append(atom)
+                single.append(_bound(leaf, variables[0], cuts, where))
             else:
                 names = " and ".join(map(spell, variables[:3]))
                 kind = "inputs and outputs" if min(variables) < 0 else "several inputs"
                 raise UsageError(
-                    f"{where(atom.at)}: {names} in one comparison: {kind} cannot be compared with "
+                    f"{where(leaf.at)}: {names} in one comparison: {kind} cannot be compared with "
                     "each other (accepted: bounds of one input, linear conditions on outputs)"
                 )
-        return _Side(inputs, outputs, possible)
+        columns = list(zip(*single, strict=True)) or [(), (), ()]
+        kinds = (np.int64, np.bool_, np.int32)
+        parts.append(tuple(np.array(c, kind) for c, kind in zip(columns, kinds, strict=True)))
+        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return _Side(*joined, rows, is_possible, outputs, where)
+
+    @cached_property
+    def condition(self) -> Condition:
+        """The rows as numbers."""
+        return _condition(self.rows, self.outputs, self.where)
 
 
-Bound = tuple[Exact, bool]
-"""A number, and whether it is itself excluded."""
+def _bound(atom: Atom, i: int, cuts: _Cuts, where: Where) -> tuple[int, bool, int]:
+    """(input, whether it is an upper bound, place of its cut)."""
+    factor, constant = atom.left.terms[i], atom.left.constant
+    value = -factor * constant if factor in (1, -1) else Fraction(-constant) / factor
+    if abs(value) > LARGEST:
+        raise UsageError(f"{where(atom.at)}: the bound is too large for float64")
+    side = (-1 if factor > 0 else 1) if atom.strict else 0
+    return i, factor > 0, cuts.place(value, side)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Box:
-    """Exact bounds of each input, None where there is none yet."""
+    """The ranks of the cuts where each input begins and ends; beyond all of them where it is open.
 
-    low: list[Bound | None]
-    high: list[Bound | None]
+    All that the cuts enclose is a point, if the first is not behind the last.
+    """
 
-    def narrowed(self, atoms: Iterable[Atom], where: Callable[[int], str]) -> _Box:
-        low, high = list(self.low), list(self.high)
-        for atom in atoms:
-            i, factor = next((v, c) for v, c in atom.left.terms.items() if c)
-            constant = atom.left.constant
-            value = -factor * constant if factor in (1, -1) else Fraction(-constant) / factor
-            if abs(value) > LARGEST:
-                raise UsageError(f"{where(atom.at)}: the bound is too large for float64")
-            new, old = (value, atom.strict), low[i] if factor < 0 else high[i]
-            if factor < 0:
-                low[i] = new if old is None else max(old, new)
-            else:
-                high[i] = new if old is None else min(old, new, key=lambda b: (b[0], not b[1]))
+    low: np.ndarray
+    high: np.ndarray
+
+    @staticmethod
+    def all_of(inputs: int) -> _Box:
+        return _Box(np.full(inputs, -1, np.int32), np.full(inputs, _BEYOND, np.int32))
+
+    def narrowed(self, sides: Iterable[_Side], line: _Line) -> _Box:
+        low, high = self.low.copy(), self.high.copy()
+        for side in sides:
+            ranks, lower = line.ranks[side.places], ~side.is_upper
+            np.minimum.at(high, side.inputs[side.is_upper], ranks[side.is_upper])
+            np.maximum.at(low, side.inputs[lower], ranks[lower])
         return _Box(low, high)
 
     def require_bounds(self, path: str) -> None:
-        for side, bounds in (("lower", self.low), ("upper", self.high)):
-            for i, bound in enumerate(bounds):
-                if bound is None:
-                    raise UsageError(f"{path}: input {spell(i)} has no {side} bound")
+        for side, is_missing in (("lower", self.low < 0), ("upper", self.high == _BEYOND)):
+            if is_missing.any():
+                i = int(is_missing.argmax())
+                raise UsageError(f"{path}: input {spell(i)} has no {side} bound")
 
-    def is_empty(self) -> bool:
-        pairs = zip(self._sure(self.low), self._sure(self.high), strict=True)
-        return any(a[0] > b[0] or (a[0] == b[0] and (a[1] or b[1])) for a, b in pairs)
+    def has_points(self) -> bool:
+        return bool((self.low <= self.high).all())
 
-    def key(self) -> object:
-        """Equal for equal boxes. (Pairs of integers: a Fraction takes long to hash.)"""
-        bounds = (*self.low, *self.high)
-        return tuple(bound and (bound[0].as_integer_ratio(), bound[1]) for bound in bounds)
+    def key(self) -> bytes:
+        """Equal for equal boxes."""
+        return self.low.tobytes() + self.high.tobytes()
 
-    def case(self, conditions: Sequence[Condition]) -> Case:
-        lows, highs = self._sure(self.low), self._sure(self.high)
-        lb = [down(value) for value, _ in lows]
-        ub = [up(value) for value, _ in highs]
+    def case(self, conditions: Sequence[Condition], line: _Line) -> Case:
         return Case(
-            np.array(lb),
-            np.array(ub),
-            tuple(
-                Fraction(math.nextafter(f, math.inf)) if strict else Fraction(value)
-                for f, (value, strict) in zip(lb, lows, strict=True)
-            ),
-            tuple(
-                Fraction(math.nextafter(f, -math.inf)) if strict else Fraction(value)
-                for f, (value, strict) in zip(ub, highs, strict=True)
-            ),
+            line.lb[self.low],
+            line.ub[self.high],
+            tuple(line.exact[self.low]),
+            tuple(line.exact[self.high]),
             tuple(conditions),
         )
 
-    @staticmethod
-    def _sure(bounds: list[Bound | None]) -> list[Bound]:
-        return [bound for bound in bounds if bound is not None]
+
+_BEYOND = np.iinfo(np.int32).max
 
 
-def _condition(atoms: list[Atom], outputs: int, where: Callable[[int], str]) -> Condition:
+def _joined(conditions: Sequence[Condition], outputs: int) -> Condition:
+    """All rows of several conditions."""
+    if len(conditions) == 1:
+        return conditions[0]
+    if not conditions:
+        return Condition(np.zeros((0, outputs)), np.zeros(0), np.zeros(0))
+    return Condition(
+        np.concatenate([each.A for each in conditions]),
+        np.concatenate([each.b for each in conditions]),
+        np.concatenate([each.b_in for each in conditions]),
+    )
+
+
+def _condition(atoms: list[Atom], outputs: int, where: Where) -> Condition:
     A = np.zeros((len(atoms), outputs))
     b, b_in = np.zeros(len(atoms)), np.zeros(len(atoms))
     for k, atom in enumerate(atoms):
@@ -192,8 +309,15 @@ def _condition(atoms: list[Atom], outputs: int, where: Callable[[int], str]) -> 
 def _exact(row: Linear) -> Linear | None:
     """The row itself, or a positive multiple of it whose coefficients are float64 numbers."""
     if not all(map(_is_float, row.terms.values())):
-        denominators = (Fraction(c).denominator for c in row.terms.values())
-        row = row.times(Linear({}, math.lcm(*denominators)))
+        factor = 1
+        for coefficient in row.terms.values():
+            factor = math.lcm(factor, coefficient.denominator)
+            if factor.bit_length() > limits.BITS:
+                return None
+        try:
+            row = row.times(Linear({}, factor))
+        except ValueError:
+            return None
     if not all(map(_is_float, row.terms.values())) or abs(row.constant) > LARGEST:
         return None
     return row

@@ -6,6 +6,7 @@ two such chains, everything since their last common value becomes a Residual.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from maar import limits
 from maar.errors import RunError, UsageError
+from maar.exchange.onnx_fields import require_few
 from maar.exchange.onnx_operators import OPERATORS
 from maar.exchange.onnx_values import Link, Node, Value, layers_between
 from maar.exchange.packed import read_packed
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 MALFORMED = (ValueError, IndexError, TypeError, OverflowError, MemoryError, RuntimeError)
 
 OLDEST_OPSET = 7  # before it, broadcasting was written differently
+STRINGS, LAST_OF_WHOLE_BYTES = 8, 16  # of onnx.TensorProto; numbers of fewer bits come behind
 
 
 def read_onnx(
@@ -71,13 +75,15 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.graph = _load(path)
+        self.graph = load(path).graph
         self.tensors = {tensor.name: tensor for tensor in self.graph.initializer}
         self.name, self.batch, self.image = self._input()
         self.nodes = self._needed()
         self.uses = Counter(name for node in self.nodes for name in node.input)
         self.taken: set[Link] = set()
         self.values: dict[str, Value] = {}
+        self.names: Counter[int] = Counter()  # of each value, by its id
+        self.allotted = self.beside = 0
 
     def run(self) -> Link:
         for position, node in enumerate(self.nodes):
@@ -105,21 +111,23 @@ class _Reader:
                 f"{self.path}: input {inputs[0].name!r} has shape {spelled}; "
                 "needed are a batch axis and fixed sizes after it"
             )
-        return inputs[0].name, sizes[0] or None, Link(None, None, tuple(sizes[1:]))
+        image = Link(None, None, tuple(sizes[1:]))
+        batch = sizes[0] if sizes[0] > 0 else None
+        limits.require(math.prod(image.shape), limits.ELEMENTS, self.path, "elements of the input")
+        elements = (batch or 1) * math.prod(image.shape)
+        limits.require(elements, limits.BATCH_ELEMENTS, self.path, "elements of a batch of inputs")
+        return inputs[0].name, batch, image
 
     def _needed(self) -> list[onnx.NodeProto]:
         """The nodes that the output depends on, in the file's order, with none unsupported."""
-        wanted, found = {self.graph.output[0].name}, []
-        for node in reversed(self.graph.node):
-            if wanted.intersection(node.output):
-                wanted.update(node.input)
-                found.append(node)
-        for position, node in enumerate(reversed(found)):
+        nodes = needed(self.graph)
+        limits.require(len(nodes), limits.NODES, self.path, "nodes")
+        for position, node in enumerate(nodes):
             if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
                 raise self._refusal(
                     position, node, f"not supported (supported: {', '.join(OPERATORS)})"
                 )
-        return found[::-1]
+        return nodes
 
     def _run_node(self, position: int, proto: onnx.NodeProto) -> None:
         if len([name for name in proto.output if name]) != 1:
@@ -131,17 +139,45 @@ class _Reader:
                 batch=self.batch,
                 sole=lambda link: self._sole(link, proto),
                 taken=self.taken,
+                allot=self._allot,
             )
             value = OPERATORS[proto.op_type](node)
             if node.attributes:
                 raise ValueError(f"attribute {next(iter(node.attributes))!r} is not supported")
+            self._require_room(value)
         except MALFORMED as reason:
             raise self._refusal(position, proto, str(reason)) from reason
-        self.values[proto.output[0]] = value
+        output = next(name for name in proto.output if name)
+        if output in self.values or output in self.tensors or output == self.name:
+            raise self._refusal(position, proto, f"value {output!r} is computed twice")
+        self._name(output, value)
+
+    def _name(self, name: str, value: Value) -> None:
+        self.values[name] = value
+        self.names[id(value)] += 1
+
+    def _allot(self, elements: int) -> None:
+        self.allotted += elements
+        if self.allotted > limits.CONSTANT_ELEMENTS:
+            raise ValueError(
+                f"the graph computes constants of {self.allotted} elements (accepted: up to "
+                f"{limits.CONSTANT_ELEMENTS})"
+            )
+
+    def _require_room(self, value: Value) -> None:
+        if not isinstance(value, Link):
+            return
+        elements = math.prod(value.shape)
+        for count, most, what in (
+            (elements, limits.ELEMENTS, "elements"),
+            (elements * (self.batch or 1), limits.BATCH_ELEMENTS, "elements for the whole batch"),
+        ):
+            if count > most:
+                raise ValueError(f"gives {count} {what} (accepted: up to {most})")
 
     def _sole(self, link: Link, proto: onnx.NodeProto) -> bool:
         names = [name for name in proto.input if self.values.get(name) is link]
-        return sum(value is link for value in self.values.values()) == 1 == self.uses[names[0]]
+        return self.names[id(link)] == 1 == self.uses[names[0]]
 
     def _value(self, name: str) -> Value:
         if name == self.name:
@@ -149,7 +185,7 @@ class _Reader:
         if name in self.values:
             return self.values[name]
         if name in self.tensors:
-            self.values[name] = self._array(self.tensors[name])
+            self._name(name, self._array(self.tensors[name]))
             return self.values[name]
         raise UsageError(f"{self.path}: value {name!r} is used before any node computes it")
 
@@ -164,8 +200,16 @@ class _Reader:
     def _array(self, tensor: onnx.TensorProto) -> np.ndarray:
         from onnx import external_data_helper, numpy_helper
 
+        if tensor.data_type == STRINGS or tensor.data_type > LAST_OF_WHOLE_BYTES:
+            raise UsageError(
+                f"{self.path}: tensor {tensor.name!r} is of ONNX's type {tensor.data_type}, which "
+                "is not supported (accepted: whole and floating-point numbers of 8 bits and more)"
+            )
         if external_data_helper.uses_external_data(tensor):
-            where = external_data_helper.ExternalDataInfo(tensor).location
+            beside = external_data_helper.ExternalDataInfo(tensor)
+            where, file = beside.location, self.path.parent / beside.location
+            self.beside += beside.length or (file.stat().st_size if file.is_file() else 0)
+            limits.require(self.beside, limits.ONNX_BYTES, self.path, "bytes of files beside it")
             try:
                 external_data_helper.load_external_data_for_tensor(tensor, str(self.path.parent))
             except Exception as error:
@@ -187,14 +231,26 @@ class _Reader:
         return UsageError("".join(c if c.isprintable() else "?" for c in message))
 
 
-def _load(path: Path) -> onnx.GraphProto:
+def needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes that the output depends on, in the file's order."""
+    wanted, nodes = {graph.output[0].name}, []
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            nodes.append(node)
+    return nodes[::-1]
+
+
+def load(path: Path) -> onnx.ModelProto:
+    """The file's content, which has a graph and is not too large."""
     try:
         import onnx
     except ImportError:
         raise RunError(
             "reading ONNX files needs the onnx package: pip install 'maar[onnx]'"
         ) from None
-    content = read_packed(path, "ONNX file")
+    content = read_packed(path, "ONNX file", limits.ONNX_BYTES)
+    require_few(content, path)
     try:
         model = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf's DecodeError, of a module that moves between versions
@@ -205,7 +261,7 @@ def _load(path: Path) -> onnx.GraphProto:
     opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
     if opset < OLDEST_OPSET:
         raise UsageError(f"{path} uses opset {opset}; supported is {OLDEST_OPSET} and later")
-    return model.graph
+    return model
 
 
 def _line(error: Exception) -> str:

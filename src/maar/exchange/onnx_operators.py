@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from maar import limits
 from maar.exchange.onnx_values import Link, Node, Value, layers_between, then
 from maar.networks.layers import Normalize, Residual
 from maar.networks.supported import Shape
@@ -98,6 +99,12 @@ def _even_out(weight: np.ndarray, pads: tuple[int, ...], dilations: Shape) -> np
             raise ValueError(f"pads = {list(pads)} are uneven and the kernel is dilated")
         steps = difference // dilation
         widths.append((max(steps, 0), max(-steps, 0)))
+    size = math.prod(n + sum(width) for n, width in zip(weight.shape, widths, strict=True))
+    if size > limits.ELEMENTS:
+        raise ValueError(
+            f"pads = {list(pads)} make a kernel of {size} numbers (accepted: up to "
+            f"{limits.ELEMENTS})"
+        )
     return np.pad(weight, widths)
 
 
@@ -340,8 +347,7 @@ def _per_channel(x: Link, constant: np.ndarray) -> np.ndarray:
 def _residual(node: Node, a: Link, b: Link) -> Link:
     if a.shape != b.shape:
         raise ValueError(f"the branches have shapes {list(a.shape)} and {list(b.shape)}")
-    of_a: set[Link | None] = {a, *_ancestors(a)}
-    fork = next(link for link in (b, *_ancestors(b)) if link in of_a)
+    fork = _fork(a, b)
     body, shortcut = layers_between(fork, a), layers_between(fork, b)
     if len(body) < len(shortcut):
         body, shortcut = shortcut, body
@@ -349,16 +355,23 @@ def _residual(node: Node, a: Link, b: Link) -> Link:
     if not node.taken.isdisjoint(body + shortcut):
         raise ValueError("the residual blocks overlap; only nested ones are supported")
     node.taken.update(body + shortcut)
+    nesting = 1 + max((link.nesting for link in body + shortcut), default=0)
+    if nesting > limits.RESIDUAL_DEPTH:
+        raise ValueError(
+            f"{nesting} residual blocks inside each other (accepted: up to {limits.RESIDUAL_DEPTH})"
+        )
     parts = [nn.Sequential(*(_layer(link) for link in part)) for part in (body, shortcut)]
-    return Link(fork, Residual(*parts), a.shape)
+    return Link(fork, Residual(*parts), a.shape, nesting)
 
 
-def _ancestors(link: Link) -> list[Link]:
-    found = []
-    while link.parent is not None:
-        link = link.parent
-        found.append(link)
-    return found
+def _fork(a: Link, b: Link) -> Link:
+    """The last link that both come from; the image is one."""
+    while a is not b:
+        if a.depth < b.depth:
+            a, b = b, a
+        assert a.parent is not None
+        a = a.parent
+    return a
 
 
 def _layer(link: Link) -> nn.Module:
@@ -388,8 +401,9 @@ def shape(node: Node) -> np.ndarray:
 
 
 def gather(node: Node) -> np.ndarray:
-    data, indices = node.constant(0), node.constant(1)
-    return np.asarray(np.take(data, indices, axis=node.take("axis", 0)))  # never a bare number
+    data, indices, axis = node.constant(0), node.constant(1), node.take("axis", 0)
+    node.allot(data.size // max(data.shape[axis], 1) * indices.size)
+    return np.asarray(np.take(data, indices, axis=axis))  # never a bare number
 
 
 def unsqueeze(node: Node) -> np.ndarray:
@@ -399,6 +413,7 @@ def unsqueeze(node: Node) -> np.ndarray:
 
 def concat(node: Node) -> np.ndarray:
     parts = [node.constant(position) for position in range(len(node.inputs))]
+    node.allot(sum(part.size for part in parts))
     return np.concatenate(parts, axis=node.take("axis", None))
 
 

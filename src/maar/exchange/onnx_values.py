@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,14 @@ class Link:
     parent: Link | None
     layer: nn.Module | None
     shape: Shape  # of one image, without the batch axis
+    nesting: int = 0
+    """How many residual blocks lie inside each other in `layer`."""
+
+    depth: int = field(init=False)
+    """How many links come before."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", 0 if self.parent is None else self.parent.depth + 1)
 
 
 Value = Link | np.ndarray
@@ -37,6 +45,8 @@ class Node:
     """Whether this node is the only one that uses a value."""
     taken: set[Link]
     """Links that already stand inside a Residual."""
+    allot: Callable[[int], None]
+    """Ask for the room of a constant of so many elements, before it is computed."""
 
     def image(self, position: int) -> Link:
         value = self.inputs[position] if position < len(self.inputs) else None

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from pathlib import Path
 
-from maar.errors import RunError, UsageError
+from maar.errors import UsageError
+from maar.unpacking import gunzip, read_limited
 
 
-def read_packed(path: Path, what: str) -> bytes:
-    """The content of `path`, or of `path.gz` where only that is there; `what` is for the error."""
+def read_packed(path: Path, what: str, most: int) -> bytes:
+    """The content of `path`, or of `path.gz` where only that is there; `what` is for the error.
+
+    More than `most` bytes, after decompression, are refused.
+    """
     packed = path.with_name(path.name + ".gz")
     if not path.is_file() and packed.is_file():
         path = packed
     if not path.is_file():
         raise UsageError(f"{what} {str(path)!r} does not exist")
-    content = path.read_bytes()
-    if path.suffix != ".gz":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error):
-        raise RunError(f"{path} is not a gzip file, or is damaged") from None
+    return gunzip(path, most) if path.suffix == ".gz" else read_limited(path, most)

@@ -7,8 +7,28 @@ from pathlib import Path
 
 import numpy as np
 
+from maar import limits
 from maar.errors import MaarError
+from maar.exchange.onnx_in import load, needed
 from maar.exchange.packed import read_packed
+
+
+def _source(path: Path) -> str | bytes:
+    """The file without nodes that its output does not depend on, which maar has not looked at.
+
+    onnxruntime would compute them, however long that takes.
+    """
+    model = load(path)
+    nodes = needed(model.graph)
+    if len(nodes) < len(model.graph.node):
+        kept = [type(node).FromString(node.SerializeToString()) for node in nodes]
+        del model.graph.node[:]
+        model.graph.node.extend(kept)
+        return model.SerializeToString()
+    # By its path where that can be, so that weights in a file beside it are found.
+    if path.is_file() and path.suffix != ".gz":
+        return str(path)
+    return read_packed(path, "ONNX file", limits.ONNX_BYTES)
 
 
 def onnx_runner(
@@ -27,10 +47,8 @@ def onnx_runner(
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     path = Path(path)
     try:
-        # By its path where that can be, so that weights in a file beside it are found.
-        source = str(path) if path.is_file() and path.suffix != ".gz" else None
         session = onnxruntime.InferenceSession(
-            source or read_packed(path, "ONNX file"), options, providers=["CPUExecutionProvider"]
+            _source(path), options, providers=["CPUExecutionProvider"]
         )
         given = session.get_inputs()[0]
         # A file may fix how many images it takes at once.

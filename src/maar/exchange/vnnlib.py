@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from maar import limits
 from maar.errors import UsageError
 from maar.exchange import vnnlib1, vnnlib2
 from maar.exchange.packed import read_packed
@@ -20,18 +21,28 @@ from maar.files import write_text
 from maar.spec import Property
 
 Version = Literal["1.0", "2.0"]
-OF_VERSION_2 = re.compile(r"^\s*\(\s*(vnnlib-version|declare-network)\b", re.M)
+BLANK = re.compile(r"\s*(?:;[^\n]*)?")
+OF_VERSION_2 = re.compile(r"\(\s*(vnnlib-version|declare-network)\b")
 
 
 def read_vnnlib(path: str | Path) -> Property:
     """The property in the file, which may be packed by gzip."""
-    content = read_packed(Path(path), "VNNLIB file")
+    content = read_packed(Path(path), "VNNLIB file", limits.VNNLIB_BYTES)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not a VNNLIB file: it is not text") from None
-    parse = vnnlib2.parse if OF_VERSION_2.search(text) else vnnlib1.parse
+    parse = vnnlib2.parse if OF_VERSION_2.match(text, _first_command(text)) else vnnlib1.parse
     return parse(text, str(path))
+
+
+def _first_command(text: str) -> int:
+    """Where the first thing stands that is neither space nor comment."""
+    start, end = -1, 0
+    while start != end:
+        match = BLANK.match(text, end)
+        start, end = end, match.end() if match else end
+    return end
 
 
 def write_vnnlib(

@@ -12,11 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from typing import TypeVar
 
+import numpy as np
+
+from maar import limits
 from maar.errors import UsageError, nearest
 from maar.exchange.formula import (
     NUMBER,
     And,
+    Bounds,
     Exact,
     Formula,
     Linear,
@@ -27,10 +32,15 @@ from maar.exchange.formula import (
     output,
     spell,
 )
-from maar.exchange.normal_form import property_of
+from maar.exchange.normal_form import LARGEST, property_of
 from maar.spec import Property
 
-TOKEN = re.compile(r'[()]|;[^\n]*|"[^"]*"|[^\s();"]+|"')
+T = TypeVar("T")
+
+COMMENT = re.compile(r'"[^"]*"|;[^\n]*')  # or a string, in which ';' begins no comment
+TOKEN = re.compile(r'\s*([()]|"[^"]*"|[^\s()"]+|")')
+CLOSE = re.compile(r"\s*\)")
+END = re.compile(r"\s*\Z")
 NAME = re.compile(r"([XY])_(\d{1,9})", re.ASCII)
 COMPARISONS = ("<=", ">=", "<", ">", "=")
 CONNECTIVES = ("and", "or")
@@ -38,7 +48,12 @@ ARITHMETIC = ("+", "-", "*", "/")
 COMMANDS = ("assert", "declare-const", "declare-fun")
 # Of SMT-LIB, without a meaning for the property.
 IGNORED = ("set-logic", "set-info", "set-option", "check-sat", "get-model", "exit")
-DEEPEST = 100  # parentheses inside each other; Python's own stack ends at a thousand calls
+
+# Most of a large file is bounds of inputs, one after the other: these are read many at a time.
+_BOUND = r'\((?:<=|>=)\s+X_\d+\s+[^\s()"]+\s*\)\s*'
+BOUNDS = re.compile(rf"\s*(?:{_BOUND}){{1,4096}}")
+ASSERTED_BOUNDS = re.compile(rf"\s*(?:\(assert\s+{_BOUND}\)\s*){{1,4096}}")
+SPACES = str.maketrans("()", "  ")
 
 
 def parse(text: str, path: str) -> Property:
@@ -48,17 +63,26 @@ def parse(text: str, path: str) -> Property:
 
 class _Parser:
     def __init__(self, text: str, path: str) -> None:
-        self.text, self.path = text, path
-        found = [m for m in TOKEN.finditer(text) if m[0][0] != ";"]
-        self.tokens = [m[0] for m in found]
-        self.starts = [m.start() for m in found]
+        # Comments become spaces, so that places stay what they are.
+        self.text = COMMENT.sub(_without_comment, text) if ";" in text else text
+        self.path = path
         self.at = 0
+        """Where the next token is looked for."""
+        self.start = 0
+        """Where the last token began."""
         self.declared: dict[str, Variable] = {}
         self.assertions: list[Formula] = []
-        self.numbers: dict[str, Exact] = {}  # the same pixel values come again and again
+        self.constants: dict[str, Exact] = {}  # the same pixel values come again and again
+        self.places: dict[str, int] = {}  # of the spelling of a bound in `numbers`
+        self.numbers: list[Exact] = []
+        self.one_by_one = 0
+        """Up to this place, bounds are not read many at a time: one of them is unusual."""
 
     def run(self) -> Property:
-        while self.at < len(self.tokens):
+        while not END.match(self.text, self.at):
+            if bounds := self.bounds(ASSERTED_BOUNDS, words=4):
+                self.assertions.append(bounds)
+                continue
             self.open()
             word = self.take("a command")
             if word == "assert":
@@ -69,6 +93,7 @@ class _Parser:
             elif word in IGNORED:
                 self.skip()
             else:
+                word = word[:40]
                 raise self.error(f"unknown command {word!r}{nearest(word, COMMANDS)}")
         for letter, what in (("X", "input"), ("Y", "output")):
             self.require_all(letter, what)
@@ -79,24 +104,24 @@ class _Parser:
 
     # Places and errors
 
-    def where(self, index: int) -> str:
-        """Line and column of a token, or of the end of the file."""
-        start = self.starts[index] if index < len(self.starts) else len(self.text)
+    def where(self, start: int) -> str:
+        """Line and column of a place in the text."""
         line = self.text.count("\n", 0, start) + 1
         return f"{self.path}:{line}:{start - self.text.rfind(chr(10), 0, start)}"
 
-    def error(self, message: str, index: int | None = None) -> UsageError:
-        """About the token last taken, unless another is named."""
-        where = self.where(max(self.at - 1, 0) if index is None else index)
+    def error(self, message: str, start: int | None = None) -> UsageError:
+        """About the token last taken, unless another place is named."""
+        where = self.where(self.start if start is None else start)
         return UsageError("".join(c if c.isprintable() else "?" for c in f"{where}: {message}"))
 
     # Tokens
 
     def take(self, what: str) -> str:
-        if self.at >= len(self.tokens):
-            raise self.error(f"the file ends where {what} must come", self.at)
-        self.at += 1
-        return self.tokens[self.at - 1]
+        match = TOKEN.match(self.text, self.at)
+        if not match:
+            raise self.error(f"the file ends where {what} must come", len(self.text))
+        self.start, self.at = match.span(1)
+        return match[1]
 
     def open(self) -> None:
         if (token := self.take("'('")) != "(":
@@ -108,9 +133,11 @@ class _Parser:
 
     def is_closed(self) -> bool:
         """Whether the next token is ')', which is then taken."""
-        closed = self.at < len(self.tokens) and self.tokens[self.at] == ")"
-        self.at += closed
-        return closed
+        match = CLOSE.match(self.text, self.at)
+        if match:
+            self.at = match.end()
+            self.start = self.at - 1
+        return match is not None
 
     def skip(self) -> None:
         """To the end of the parentheses that we are in."""
@@ -146,21 +173,62 @@ class _Parser:
 
     # Formulas and terms
 
+    def bounds(self, pattern: re.Pattern[str], words: int) -> Bounds | None:
+        """Bounds of inputs that follow each other here, of so many words each.
+
+        None where there are none, or where one needs a closer look, such as for an error.
+        """
+        if self.at < self.one_by_one or not (match := pattern.match(self.text, self.at)):
+            return None
+        split = match[0].translate(SPACES).split()
+        signs, names, values = (split[words - 3 + k :: words] for k in range(3))
+        if not self.all_are_numbers(values):
+            self.one_by_one = match.end()
+            return None
+        try:
+            inputs = np.array([self.declared[name] for name in names])
+        except KeyError:
+            self.one_by_one = match.end()
+            return None
+        self.at = match.end()
+        return Bounds(
+            inputs,
+            np.array([sign == "<=" for sign in signs]),
+            np.array([self.places[value] for value in values]),
+            self.numbers,
+        )
+
+    def all_are_numbers(self, values: list[str]) -> bool:
+        """Whether all of these are numbers of use in a box, which then have a place."""
+        for value in values:
+            if value not in self.places:
+                try:
+                    exact = number(value)
+                except ValueError:
+                    return False
+                if abs(exact) > LARGEST:
+                    return False
+                self.places[value] = len(self.numbers)
+                self.numbers.append(exact)
+        return True
+
     def formula(self, depth: int) -> Formula:
         self.open()
-        start = self.at
         sign = self.take("a comparison, 'and' or 'or'")
+        start = self.start
         self.limit(depth)
         if sign in COMPARISONS:
             left, right = self.term(depth + 1), self.term(depth + 1)
             self.close()
-            return compare(sign, left, right, start)
+            return self.checked(lambda: compare(sign, left, right, start), start)
         if sign not in CONNECTIVES:
-            known = (*COMPARISONS, *CONNECTIVES)
-            raise self.error(f"{sign[:40]!r} is not supported here (accepted: {', '.join(known)})")
-        parts = []
+            accepted = ", ".join((*COMPARISONS, *CONNECTIVES))
+            raise self.error(f"{sign[:40]!r} is not supported here (accepted: {accepted})")
+        parts: list[Formula] = []
+        at_once = sign == "and" and depth < limits.PARENTHESES
         while not self.is_closed():
-            parts.append(self.formula(depth + 1))
+            bounds = self.bounds(BOUNDS, words=3) if at_once else None
+            parts.append(bounds or self.formula(depth + 1))
         return And(parts) if sign == "and" else Or(parts)
 
     def term(self, depth: int) -> Linear:
@@ -169,17 +237,18 @@ class _Parser:
             return self.sum(depth)
         if token in self.declared:
             return Linear({self.declared[token]: 1})
-        if token in self.numbers:
-            return Linear({}, self.numbers[token])
-        if NUMBER.fullmatch(token):
-            return self.linear(lambda: Linear({}, self.numbers.setdefault(token, number(token))))
+        if token in self.constants:
+            return Linear({}, self.constants[token])
+        if len(token) > limits.DIGITS or NUMBER.fullmatch(token):
+            self.constants[token] = self.checked(lambda: number(token))
+            return Linear({}, self.constants[token])
         if NAME.fullmatch(token):
             raise self.error(f"variable {token!r} is not declared")
         raise self.error(f"a variable or a number must come here, not {token[:40]!r}")
 
     def sum(self, depth: int) -> Linear:
         sign = self.take("'+', '-', '*' or '/'")
-        at = self.at - 1
+        start = self.start
         self.limit(depth)
         if sign not in ARITHMETIC:
             raise self.error(
@@ -189,18 +258,23 @@ class _Parser:
         while not self.is_closed():
             terms.append(self.term(depth + 1))
         if not terms or (sign == "/" and len(terms) != 2):
-            raise self.error(f"{sign!r} with {len(terms)} terms", at)
-        return self.linear(lambda: _calculate(sign, terms), at)
+            raise self.error(f"{sign!r} with {len(terms)} terms", start)
+        return self.checked(lambda: _calculate(sign, terms), start)
 
-    def linear(self, make: Callable[[], Linear], index: int | None = None) -> Linear:
+    def checked(self, make: Callable[[], T], start: int | None = None) -> T:
+        """The result; a `ValueError` becomes an error with a place."""
         try:
             return make()
         except ValueError as reason:
-            raise self.error(str(reason), index) from None
+            raise self.error(str(reason), start) from None
 
     def limit(self, depth: int) -> None:
-        if depth > DEEPEST:
-            raise self.error(f"more than {DEEPEST} parentheses inside each other")
+        if depth > limits.PARENTHESES:
+            raise self.error(f"more than {limits.PARENTHESES} parentheses inside each other")
+
+
+def _without_comment(match: re.Match[str]) -> str:
+    return " " * len(match[0]) if match[0][0] == ";" else match[0]
 
 
 def _calculate(sign: str, terms: list[Linear]) -> Linear:

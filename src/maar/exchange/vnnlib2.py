@@ -7,6 +7,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from maar import limits
 from maar.errors import RunError, UsageError
 from maar.exchange.formula import And, Formula, Linear, Or, Variable, compare, number, output
 from maar.exchange.normal_form import property_of
@@ -15,6 +16,7 @@ from maar.spec import Property
 if TYPE_CHECKING:
     import vnnlib
 
+PARENTHESIS = re.compile(r"[()]|;[^\n\r\v\f]*")
 SIGNS = {
     "LessThan": "<",
     "LessEqual": "<=",
@@ -33,17 +35,29 @@ def parse(text: str, path: str) -> Property:
         raise RunError(
             f"{path} is of VNNLIB 2.0, which needs the vnnlib package: pip install 'maar[vnnlib]'"
         ) from None
+    limits.require(len(text), limits.VNNLIB2_BYTES, path, "characters of VNNLIB 2.0")
+    # The package takes the stack of the process for each, and crashes where it ends.
+    limits.require(_depth(text), limits.PARENTHESES, path, "parentheses inside each other")
     try:
         query = vnnlib.parse_query_string(text)
-    except vnnlib.VNNLibException as error:
+    except Exception as error:  # of its own class, or whatever its C++ code raises
         raise UsageError(_told(str(error), path)) from None
     inputs, outputs = _sizes(query, path)
-    try:
-        assertions = [_formula(assertion.expr, path) for assertion in query.assertions]
-    except RecursionError:
-        raise UsageError(f"{path}: too many parentheses inside each other") from None
+    assertions = [_formula(assertion.expr, path) for assertion in query.assertions]
     # The package tells places by their line only.
     return property_of(assertions, inputs, outputs, path, lambda line: f"{path}:{line}")
+
+
+def _depth(text: str) -> int:
+    """How many parentheses are open at once; any line break ends a comment, to be sure."""
+    depth = deepest = 0
+    for match in PARENTHESIS.finditer(text):
+        if match[0] == "(":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif match[0] == ")":
+            depth -= 1
+    return deepest
 
 
 def _sizes(query: vnnlib.Query, path: str) -> tuple[int, int]:
@@ -65,9 +79,9 @@ def _formula(expression: Any, path: str) -> Formula:
         line = _line(expression)
         try:
             left, right = _linear(expression.lhs), _linear(expression.rhs)
+            return compare(SIGNS[kind], left, right, line)
         except ValueError as reason:
             raise UsageError(f"{path}:{line}: {reason}") from None
-        return compare(SIGNS[kind], left, right, line)
     parts = [_formula(part, path) for part in expression.args]
     return And(parts) if kind == "And" else Or(parts)
 

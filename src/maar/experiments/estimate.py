@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
@@ -14,6 +13,7 @@ from maar.errors import MaarError
 from maar.experiments.measured import State
 from maar.experiments.plan import Task, network_of
 from maar.train.status import read_metrics
+from maar.unpacking import read_json
 
 
 def estimate(task: Task, state: State) -> float | None:
@@ -69,7 +69,7 @@ def image_seconds(runs: Path, stem: str, preset: str) -> tuple[float | None, int
     of = 0
     for manifest in runs.glob(f"{stem}-*/certify/*/{MANIFEST}"):
         try:
-            about = json.loads(manifest.read_text())
+            about = read_json(manifest)
             if about["preset"] == preset:
                 found += [record["seconds"] for record in VERDICTS.read(manifest.parent)]
                 of = about["images"]
@@ -85,7 +85,7 @@ def attack_seconds(runs: Path, stem: str, steps: int) -> tuple[float | None, int
     of = 0
     for path in runs.glob(f"{stem}-*/evaluate-*.json"):
         try:
-            about = json.loads(path.read_text())
+            about = read_json(path)
             if about["attack"]["steps"] == steps and len(about["layers"]) == 1:
                 found.append(about["seconds"] / about["images"])
                 of = about["of"]

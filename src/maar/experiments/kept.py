@@ -19,7 +19,6 @@ its tasks, under "caveat": it is shown with them.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,6 +36,7 @@ from maar.errors import MaarError
 from maar.experiments.plan import Plan, Run, Task
 from maar.files import json_text, locked, write_text
 from maar.networks import NETWORKS
+from maar.unpacking import read_json
 
 FORMAT = 2
 LOCK = ".lock"
@@ -116,7 +116,7 @@ def keep(task: Task, result: Answer) -> None:
 def model_hash(run: Run) -> str:
     """Of the weights at the end of the run, if it is here and has come to its end."""
     try:
-        return str(json.loads((run.folder / "result.json").read_text())["model_sha256"])
+        return str(read_json(run.folder / "result.json")["model_sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
@@ -187,7 +187,7 @@ def _trainings(run: Run) -> list[Answer]:
     if run.kept is None or not _is_known_by_name(run):
         return []
     try:
-        about = json.loads(run.kept.read_text())
+        about = read_json(run.kept)
         if about["format"] != FORMAT:
             return []
         # Built anew rather than compared by hash: a setting that came later has its default.

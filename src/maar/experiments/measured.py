@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from maar.experiments.plan import Run, Task
 from maar.experiments.series import series
 from maar.train.revision import earlier_revision
 from maar.train.status import in_use, is_run, read_metrics, status
+from maar.unpacking import read_json
 
 # How `maar evaluate` attacks, where the command says nothing else.
 ATTACK = {"step_size": 0.01, "restarts": 1, "seed": 0}
@@ -152,7 +152,7 @@ def _training(task: Task) -> State:
 def _trained_on(run: Run) -> str:
     """The machine that a run's env.json names, which need not be this one."""
     try:
-        env = json.loads((run.folder / "env.json").read_text())
+        env = read_json(run.folder / "env.json")
         return f"{env['cpu']}, {env['threads']} thread, {env['device']}, torch {env['torch']}"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -161,7 +161,7 @@ def _trained_on(run: Run) -> str:
 def _certification(task: Task) -> State:
     best = State()
     for manifest in sorted((task.run.folder / "certify").glob(f"*/{MANIFEST}")):
-        about = json.loads(manifest.read_text())
+        about = read_json(manifest)
         if not _is_asked(about, task):
             continue
         images = min(task.images or math.inf, about["images"])
@@ -240,7 +240,7 @@ def _count(store: Path, about: dict[str, Any], images: int, task: Task) -> State
 
 def _evaluation(task: Task) -> State:
     for path in sorted(task.run.folder.glob(f"evaluate-{task.weights}*.json")):
-        found = json.loads(path.read_text())
+        found = read_json(path)
         wanted = min(task.images or math.inf, found["of"])
         if (
             found["weights"] == task.weights

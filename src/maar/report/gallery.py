@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-import zipfile
-import zlib
 from collections.abc import Callable
 from itertools import zip_longest
 
 import numpy as np
 
+from maar import limits
 from maar.data import DATASETS, info
+from maar.errors import MaarError
 from maar.report.collect import MODEL, Collected, Run, Store
 from maar.report.model import Gallery, GalleryItem, Picture
 from maar.report.png import data_uri
 from maar.report.read import Object, count, number
 from maar.report.systems import eps_text, evidence_of
+from maar.unpacking import read_npz
 
 SHOWN = 48
 """Images of a gallery; those of many runs share them."""
@@ -134,14 +135,14 @@ def _pictures(store: Store, index: int, problems: list[str]) -> tuple[Picture, .
     path = store.counterexample(index)
     try:
         # Never a pickle: a store may come from a stranger.
-        with np.load(path, allow_pickle=False) as arrays:
-            x, x_adv = (_image(arrays[name]) for name in ("x", "x_adv"))
+        arrays = read_npz(path, limits.COUNTEREXAMPLE_BYTES)
+        x, x_adv = (_image(arrays[name]) for name in ("x", "x_adv"))
         if x.shape != x_adv.shape:
             raise ValueError("its two images differ in size")
     except FileNotFoundError:
         problems.append(f"{path} is gone: the counterexample cannot be shown")
         return None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, KeyError, MaarError) as error:
         problems.append(f"{path} cannot be shown: {error}")
         return None
     images = {"clean": x, "adversarial": x_adv, "difference x10": difference(x, x_adv)}

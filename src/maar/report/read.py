@@ -5,16 +5,13 @@ A report must not fail because one of twenty runs was cut off in the middle of a
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from maar import limits
+from maar.unpacking import parse_json, parse_toml, read_text
 
 Object = dict[str, Any]
 
@@ -29,8 +26,8 @@ class Reader:
         """A TOML file; {} if it is damaged."""
         text = self.text(path)
         try:
-            return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            return parse_toml(text)
+        except ValueError as error:
             self.problems.append(f"{path} is not valid TOML: {error}")
             return {}
 
@@ -64,18 +61,20 @@ class Reader:
     def text(self, path: Path) -> str:
         """A text file; "" if it is absent or cannot be read."""
         try:
-            return path.read_text(encoding="utf-8")
+            return read_text(path, limits.LINES_BYTES)
         except FileNotFoundError:
             return ""
         except UnicodeDecodeError:
             self.problems.append(f"{path} is damaged: it is not a text file")
+        except ValueError as error:
+            self.problems.append(f"{path} is too large: {error}")
         except OSError as error:
             self.problems.append(f"{path} cannot be read: {error.strerror}")
         return ""
 
 
 def _object(text: str) -> Object:
-    found = json.loads(text)
+    found = parse_json(text)
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
     return found

@@ -26,6 +26,7 @@ from maar.report.build import make_report
 from maar.report.collect import collect
 from maar.report.formats import figure_csv, latex, markdown, table_csv
 from maar.report.model import Figure, Report
+from maar.unpacking import read_json
 
 PAGE = "index.html"
 DATA = "data/report.json"
@@ -133,7 +134,7 @@ def _old_figures(old: dict[str, Any]) -> list[Any]:
 def _read_old(out: Path) -> dict[str, Any]:
     """An earlier report in this folder; {} if there is none or it is damaged."""
     try:
-        found = json.loads((out / DATA).read_text())
+        found = read_json(out / DATA)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -20,8 +20,10 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
+from maar import limits
 from maar.errors import RunError
 from maar.files import write_bytes, write_text
+from maar.unpacking import parse_json, read_json, read_limited
 
 KEEP = 2
 Parts = dict[str, dict[str, Tensor]]
@@ -82,7 +84,7 @@ def numbers(folder: Path) -> list[Path]:
 def load(path: Path) -> tuple[Position, Parts]:
     """Position and tensors of one checkpoint; any damage is a `RunError`."""
     try:
-        record = json.loads(path.read_text())
+        record = read_json(path)
         if record.pop("check") != _check(record):
             raise RunError(f"{path} was changed since it was written")
         wanted = record.pop("tensors_sha256")
@@ -91,7 +93,7 @@ def load(path: Path) -> tuple[Position, Parts]:
         raise RunError(f"{path} is cut or damaged") from None
     tensors_path = path.with_suffix(".safetensors")
     try:
-        content = tensors_path.read_bytes()
+        content = read_limited(tensors_path, limits.WEIGHTS_BYTES)
     except OSError as error:
         raise RunError(f"{tensors_path} cannot be read ({error.strerror})") from None
     if hashlib.sha256(content).hexdigest() != wanted:
@@ -111,9 +113,9 @@ def save_weights(path: Path, net: nn.Module, facts: dict[str, str]) -> None:
 def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """(weights, facts) of a file that `save_weights` wrote."""
     try:
-        content = path.read_bytes()
+        content = read_limited(path, limits.WEIGHTS_BYTES)
         tensors = load_tensors(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror})") from None
     except (SafetensorError, ValueError):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from maar.config import Config
+from maar.unpacking import read_json
 
 KEY = "revision"
 
@@ -13,7 +13,7 @@ KEY = "revision"
 def earlier_revision(run: Path, config: Config) -> str:
     """What to say of a run that was begun with another revision of its method; else nothing."""
     try:
-        begun = json.loads((run / "env.json").read_text()).get(KEY, 1)
+        begun = read_json(run / "env.json").get(KEY, 1)
     except (OSError, ValueError, AttributeError):
         return ""  # nothing was trained yet, or nobody knows
     now = config.method.revision

@@ -34,6 +34,7 @@ from maar.train import checkpoint
 from maar.train.checkpoint import Parts, Position
 from maar.train.revision import KEY, earlier_revision
 from maar.train.status import LOCK, is_run, status
+from maar.unpacking import parse_json, read_json
 
 if TYPE_CHECKING:
     from maar.config import Config
@@ -66,7 +67,7 @@ class Run:
         environment = {**environment, KEY: self.config.method.revision}
         first: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
-            first = json.loads((self.path / "env.json").read_text())
+            first = read_json(self.path / "env.json")
         changes = [
             f"{key} {first[key]} -> {environment[key]}"
             for key in ("maar", "torch", "threads", "device", "devices", "cpu")
@@ -283,7 +284,7 @@ def has_model(path: Path) -> bool:
         return False
     stated = None
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        stated = json.loads((path / "result.json").read_text()).get("model_sha256")
+        stated = read_json(path / "result.json").get("model_sha256")
     return stated is None or stated == sha256_file(file)
 
 
@@ -296,7 +297,7 @@ def read_weights(file: Path, run: Path | None = None) -> tuple[nn.Sequential, di
 
     tensors, header = checkpoint.load_weights(file)
     try:
-        facts = json.loads(header["maar"])
+        facts = parse_json(header["maar"])
         net = make(
             _network_name(run, facts["network"]) if run else facts["network"],
             shape=tuple(facts["shape"]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from dataclasses import dataclass, field
@@ -14,7 +13,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from maar import limits
 from maar.files import is_locked
+from maar.unpacking import parse_json, parse_toml, read_json, read_text
 
 LOCK = ".lock"
 
@@ -50,8 +51,8 @@ def in_use(path: Path) -> bool:
 def status(path: Path) -> Status:
     """Read one run's folder; what cannot be read makes it `damaged`, with the reason."""
     try:
-        text = (path / "config.toml").read_text()
-        config = tomllib.loads(text)
+        text = read_text(path / "config.toml", limits.TOML_BYTES)
+        config = parse_toml(text)
         metrics = read_metrics(path)
         result = _json(path / "result.json")
         certified = _json(path / "certify" / "summary.json")
@@ -84,12 +85,12 @@ def status(path: Path) -> Status:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The whole lines of metrics.jsonl; one that is just being written is left out."""
     try:
-        text = (path / "metrics.jsonl").read_text()
+        text = read_text(path / "metrics.jsonl", limits.LINES_BYTES)
     except FileNotFoundError:
         return []
     lines = text.split("\n")[:-1]
     try:
-        found = [json.loads(line) for line in lines]
+        found = [parse_json(line) for line in lines]
     except ValueError:
         raise ValueError("metrics.jsonl has a line that is not JSON") from None
     if not all(isinstance(line, dict) for line in found):
@@ -106,7 +107,7 @@ def find_runs(folder: Path) -> list[Path]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path)
     except FileNotFoundError:
         return {}
     except ValueError:

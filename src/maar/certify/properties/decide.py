@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,7 +18,9 @@ from maar.certify.properties.question import Answer, Question, Runner, Subject, 
 from maar.certify.properties.witness import confirm
 from maar.errors import UsageError
 from maar.networks.checking import check, spell, trace
-from maar.spec import Property
+from maar.spec import Case, Condition, Property
+
+ROWS = 1024
 
 Verdict = Literal["sat", "unsat", "timeout", "unknown"]
 
@@ -109,4 +111,21 @@ def _questions(net: nn.Sequential, shape: tuple[int, ...], prop: Property) -> li
         )
     net = copy.deepcopy(net).cpu().eval().requires_grad_(False)
     double = copy.deepcopy(net).double()
-    return [Question.of(Subject(net, double, shape, case)) for case in prop.cases]
+    cases = [part for case in prop.cases for part in _in_parts(case)]
+    return [Question.of(Subject(net, double, shape, case)) for case in cases]
+
+
+def _in_parts(case: Case) -> Iterator[Case]:
+    """The same box with at most `ROWS` rows of conditions at a time, or one condition of more.
+
+    The unsafe set is their union. Memory grows with the square of the rows.
+    """
+    part: list[Condition] = []
+    rows = 0
+    for condition in case.conditions:
+        if part and rows + len(condition.b) > ROWS:
+            yield replace(case, conditions=tuple(part))
+            part, rows = [], 0
+        part.append(condition)
+        rows += len(condition.b)
+    yield replace(case, conditions=tuple(part))
