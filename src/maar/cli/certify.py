@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -136,6 +136,9 @@ def _require_agreement(plans: list[tuple[Subject, Plan, Path]]) -> None:
 def _merge(args: Certify, paths: list[Path]) -> int:
     if args.network is not None:
         raise UsageError("--merge stands alone: it joins folders of results, without a network")
+    for each in fields(args):
+        if each.name != "merge" and getattr(args, each.name) != each.default:
+            raise UsageError(f"--{each.name} has no effect with --merge, which stands alone")
     if len(paths) < 2:
         raise UsageError("--merge takes OUT and one or more folders of results")
 
