@@ -13,6 +13,7 @@ import tyro
 
 from maar.cli.asked import OF_RUN, Asked, folder, load_data, options, read, team, words
 from maar.cli.interrupt import farewell
+from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
 from maar.cli.subject import Subject
 from maar.eps import Eps
@@ -123,6 +124,7 @@ def _plans(args: Certify, asked: list[str | None]) -> list[tuple[Subject, Plan, 
             f"eps-{float(subject.eps):.4g}-{plan.key[:8]}"
         )
         plans.append((subject, plan, args.out if args.out and len(asked) == 1 else out))
+    check_normalisation(subjects[0], data, args.split)
     return plans
 
 

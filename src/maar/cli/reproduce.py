@@ -90,10 +90,6 @@ def main(argv: Sequence[str]) -> int:
         return _list(chosen)
     if not chosen:
         raise UsageError(f"NAME is missing (accepted: {', '.join(experiments())}, FILE.toml)")
-    for flag in ("jobs", "ray"):
-        if (args.collect or args.dry_run) and getattr(args, flag) is not None:
-            way = "--collect" if args.collect else "--dry-run"
-            raise UsageError(f"--{flag} has no effect with {way}, which runs nothing")
     if not args.dry_run:
         _require_folder("out", _out(args))
         if not args.collect:
