@@ -56,6 +56,40 @@ class Check:
     test: Callable[[Any], object]
 
 
+@dataclasses.dataclass(frozen=True)
+class OnlyWith:
+    """A setting that counts only with one of these values of another, or with any but 0 and none.
+
+    `Annotated[float, OnlyWith("optimizer", "sgd")]`. The other is of the same table, or, as
+    `method.NAME`, of the method or a method within it.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+
+    def __init__(self, name: str, *values: Any) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "values", values)
+
+    def allows(self, other: Any) -> bool:
+        """Whether the setting counts with this value of the other."""
+        return other in self.values if self.values else bool(other)
+
+    def way_out(self) -> tuple[Any, ...]:
+        """Values of the other with which the setting counts; empty: any but 0 and none."""
+        return self.values
+
+
+class Unless(OnlyWith):
+    """A setting that does not count with one of these values of another, or with any but none."""
+
+    def allows(self, other: Any) -> bool:
+        return other not in self.values if self.values else not other
+
+    def way_out(self) -> tuple[Any, ...]:
+        return () if self.values else (None,)
+
+
 Count = Annotated[int, Range(low=0)]
 Positive = Annotated[int, Range(low=1)]
 NonNegative = Annotated[float, Range(low=0)]
@@ -110,7 +144,8 @@ def parse(hint: Any, text: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return None if text == "none" else parse(_without_none(hint), text)
     if origin is tuple:
-        return tuple(parse(args[0], word.strip()) for word in text.split(",") if word.strip())
+        items = [] if text == "none" else text.split(",")
+        return tuple(parse(args[0], word.strip()) for word in items if word.strip())
     if origin is Literal:
         return convert(hint, {str(arg): arg for arg in args}.get(text, text))
     if hint is bool:

@@ -190,6 +190,7 @@ def test_the_same_folder_for_another_question_is_refused(here, maar):
         (["runs/my", "--timeout", "nan"], "timeout = nan"),
         (["runs/my", "--timeout", "soon"], "--timeout"),
         (["runs/my", "--merge", "a", "b"], "--merge stands alone"),
+        (["--merge", "a", "b", "--limit", "3"], "--limit has no effect with --merge"),
         (["--merge", "a"], "--merge takes OUT and one or more folders"),
         (["--merge", "a", "b"], "b is not a folder of results: it has no manifest.json"),
         (["--merge", "a", "runs/my"], "runs/my is not a folder of results"),

@@ -73,7 +73,7 @@ def test_underscores_are_as_good_as_hyphens():
 
 
 def test_lists_are_written_with_commas():
-    config, _ = parsed("demo", "--lr-decay-epochs", "5,7")
+    config, _ = parsed("demo", "--lr-schedule", "steps", "--lr-decay-epochs", "5,7")
     assert config.train.lr_decay_epochs == (5, 7)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from maar.cli.interrupt import farewell
+from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
 from maar.cli.progress import show_progress
 from maar.cli.subject import MODEL, PerChannel, subject
@@ -149,6 +150,7 @@ def _require_onnxruntime() -> None:
 def _read(args: Audit, folder: Folder) -> tuple[nn.Sequential, DataSet, Runner, str | None]:
     """Return network, data, the network as onnxruntime has it, and its name if it has not moved."""
     from maar.data import load
+    from maar.networks import weights_hash
 
     name, source = _network(args, folder)
     where = args.data or folder.source.get("data") or folder.manifest["data"]
@@ -156,6 +158,9 @@ def _read(args: Audit, folder: Folder) -> tuple[nn.Sequential, DataSet, Runner, 
     options = {key: None if value is None else tuple(value) for key, value in options.items()}
     found = subject(name, where, str(folder.eps), weights=source.get("weights") or MODEL, **options)
     data = load(where, valid=folder.valid)
+    about = folder.subject
+    if (about["weights"], about["data"]) == (weights_hash(found.net), data.sha256):
+        check_normalisation(found, data, folder.split)  # (others are a disagreement anyway)
     # Somebody who says where it is now may have renamed it: the weights are compared all the same.
     called = found.name if args.network is None and name == source.get("network") else None
     return found.net, data, _runner(name, found.net, data, options), called

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +13,7 @@ import tyro
 
 from maar.cli.asked import OF_RUN, Asked, folder, load_data, options, read, team, words
 from maar.cli.interrupt import farewell
+from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
 from maar.cli.subject import Subject
 from maar.eps import Eps
@@ -124,6 +125,7 @@ def _plans(args: Certify, asked: list[str | None]) -> list[tuple[Subject, Plan, 
             f"eps-{float(subject.eps):.4g}-{plan.key[:8]}"
         )
         plans.append((subject, plan, args.out if args.out and len(asked) == 1 else out))
+    check_normalisation(subjects[0], data, args.split)
     return plans
 
 
@@ -137,6 +139,9 @@ def _require_agreement(plans: list[tuple[Subject, Plan, Path]]) -> None:
 def _merge(args: Certify, paths: list[Path]) -> int:
     if args.network is not None:
         raise UsageError("--merge stands alone: it joins folders of results, without a network")
+    for each in fields(args):
+        if each.name != "merge" and getattr(args, each.name) != each.default:
+            raise UsageError(f"--{each.name} has no effect with --merge, which stands alone")
     if len(paths) < 2:
         raise UsageError("--merge takes OUT and one or more folders of results")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from maar.cli.interrupt import farewell
+from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
 from maar.cli.progress import show_progress
 from maar.cli.subject import NETWORK, PerChannel, Subject
@@ -95,8 +96,10 @@ def main(argv: Sequence[str]) -> int:
     valid = 0 if args.split == "test" else subject.valid
     device = resolve_device("auto")
     torch.set_num_threads(resolve_threads(0))
-    data = load(subject.data, valid=valid).to(device)
+    data = load(subject.data, valid=valid)
     images = check_images(subject.net, data, args.split, args.limit)
+    check_normalisation(subject, data, args.split)
+    data = data.to(device)
     console = Console()
     what = f"{subject.name} on {subject.data}, eps {subject.eps}"
     console.print(f"{what} ({images:,} {args.split} images)", style="bold cyan", highlight=False)

@@ -11,6 +11,7 @@ import tyro
 
 from maar.cli.asked import Asked, load_data, options, read, team
 from maar.cli.interrupt import farewell
+from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
 from maar.eps import Eps
 from maar.errors import RunError, UsageError
@@ -63,14 +64,16 @@ def main(argv: Sequence[str]) -> int:
     from maar.certify.radius.display import RADIUS, each
     from maar.certify.radius.run import TIMEOUT, make_radius_plan, run_radius
 
+    data = load_data(args, subject)
     plan = make_radius_plan(
         subject.net,
-        load_data(args, subject),
+        data,
         subject.eps,
         tolerance=tolerance,
         timeout=TIMEOUT if args.timeout is None else args.timeout,
         **options(args, subject),
     )
+    check_normalisation(subject, data, args.split)
     out = args.out or subject.folder / f"radius-{plan.key[:8]}"
     display = make_display(RADIUS)
     try:

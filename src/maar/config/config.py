@@ -9,14 +9,25 @@ from maar.config.names import check_augment, check_data, check_device, check_nam
 from maar.eps import Eps
 from maar.methods import METHODS
 from maar.methods.base import Method
-from maar.settings import AboveZero, Check, Count, NonNegative, Positive, Range, Settings
+from maar.settings import (
+    AboveZero,
+    Check,
+    Count,
+    NonNegative,
+    OnlyWith,
+    Positive,
+    Range,
+    Settings,
+    Share,
+    Unless,
+)
 
 
 @dataclass(frozen=True)
 class TrainConfig(Settings):
     """How the weights move: optimiser, batches, learning rate."""
 
-    epochs: Positive = 20
+    epochs: Annotated[Positive, Unless("method.stage_epochs")] = 20
     """epochs of each stage"""
     batch: Positive = 128
     """images per step; an epoch's last images that do not fill a batch wait for the next epoch"""
@@ -27,15 +38,15 @@ class TrainConfig(Settings):
     lr_schedule: Literal["constant", "steps", "halving", "one_cycle"] = "one_cycle"
     """how the learning rate runs within a stage; steps: times lr_decay at lr_decay_epochs; halving
     (the paper's): times lr_decay every lr_decay_every epochs, counted from lr_decay_from"""
-    lr_decay: AboveZero = 0.2
+    lr_decay: Annotated[AboveZero, OnlyWith("lr_schedule", "steps", "halving")] = 0.2
     """factor on the learning rate each time it falls (lr_schedule = steps, halving)"""
-    lr_decay_epochs: tuple[Positive, ...] = ()
+    lr_decay_epochs: Annotated[tuple[Positive, ...], OnlyWith("lr_schedule", "steps")] = ()
     """epochs of a stage at which the learning rate falls (lr_schedule = steps)"""
-    lr_decay_from: Count = 0
+    lr_decay_from: Annotated[Count, OnlyWith("lr_schedule", "halving")] = 0
     """epochs of a stage before the count to the first fall begins (lr_schedule = halving)"""
-    lr_decay_every: Positive = 10
+    lr_decay_every: Annotated[Positive, OnlyWith("lr_schedule", "halving")] = 10
     """epochs from one fall of the learning rate to the next (lr_schedule = halving)"""
-    momentum: Annotated[float, Range(low=0, high=1)] = 0.9
+    momentum: Annotated[Share, OnlyWith("optimizer", "sgd")] = 0.9
     """of sgd"""
     weight_decay: NonNegative = 0.0
     """L2 penalty, as the optimiser applies it"""
@@ -44,9 +55,9 @@ class TrainConfig(Settings):
     average: Literal["none", "ema", "swa"] = "none"
     """judge and save an average of the weights; ema: exponential, over the steps; swa: plain, over
     the ends of the epochs"""
-    ema_decay: Annotated[float, Range(low=0, high=1)] = 0.999
+    ema_decay: Annotated[Share, OnlyWith("average", "ema")] = 0.999
     """share of the old average in the new one at each step (average = ema)"""
-    average_from: Count = 0
+    average_from: Annotated[Count, OnlyWith("average", "ema", "swa")] = 0
     """epochs of a stage before the average begins (average = ema, swa)"""
     precision: Literal["32", "bf16", "16"] = "32"
     """arithmetic of the loss; the weights are float32 in any case; 16: on a GPU only"""
@@ -54,7 +65,7 @@ class TrainConfig(Settings):
     """of the images: none, shift, affine, crop_flip, edge_flip; auto: as is customary for them"""
     latent_images: Count = 0
     """validation images for latent robustness, measured at the end of each stage; 0: not at all"""
-    latent_steps: Positive = 150
+    latent_steps: Annotated[Positive, OnlyWith("latent_images")] = 150
     """steps of that attack"""
     checkpoint_every: Positive = 1
     """epochs between checkpoints"""

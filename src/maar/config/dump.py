@@ -13,6 +13,8 @@ from maar.eps import Eps
 from maar.methods.base import Method
 from maar.neutral import NEUTRAL
 
+HASH = "# hash "
+"""How a file with a whole configuration begins."""
 NOT_HASHED = tuple(tuple(key.split(".")) for key in NEUTRAL)
 
 
@@ -46,7 +48,7 @@ def config_hash(config: Config) -> str:
 
 def to_toml(config: Config) -> str:
     """The whole configuration; read back, it gives the same hash."""
-    return f"# hash {config_hash(config)}\n" + _emit(to_table(config), ())
+    return f"{HASH}{config_hash(config)}\n" + _emit(to_table(config), ())
 
 
 def differing(one: Config, other: Config) -> list[str]:

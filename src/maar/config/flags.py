@@ -20,7 +20,8 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from maar.config.config import Config
 from maar.config.dump import config_hash
-from maar.config.load import KeyPath, Origin, build, read, recipes
+from maar.config.idle import refuse_flags
+from maar.config.load import KeyPath, Origin, build, load, read, recipes
 from maar.errors import UsageError, nearest
 from maar.help import folded
 from maar.methods import METHODS
@@ -84,6 +85,7 @@ def parse_command(
             _put(table, flag.path, given[flag.name])
     paths = {flag.path: flag.name for flag in flags if flag.name in given}
     config = build(table, dataclasses.replace(origin, flags=paths))
+    refuse_flags(config, paths, {flag.path: flag.name for flag in flags})
     own["config"] = where
     return _named(config, where, changed=config_hash(config) != _hash_of(where)), own
 
@@ -305,8 +307,7 @@ def _put(table: dict[str, Any], path: KeyPath, value: Any) -> None:
 
 
 def _hash_of(where: str) -> str:
-    table, origin = read(where)
-    return config_hash(build(table, origin))
+    return config_hash(load(where))
 
 
 def _named(config: Config, where: str, *, changed: bool) -> Config:

@@ -63,8 +63,12 @@ def recipes() -> list[str]:
 
 def load(where: str | Path) -> Config:
     """The configuration in a shipped recipe, a TOML file or the folder of a run."""
+    from maar.config.idle import refuse_written
+
     table, origin = read(where)
-    return build(table, origin)
+    config = build(table, origin)
+    refuse_written(config, table, origin)
+    return config
 
 
 def read(where: str | Path) -> tuple[dict[str, Any], Origin]:

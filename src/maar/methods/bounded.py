@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +29,7 @@ from maar.methods.l1 import l1_norm
 from maar.methods.schedules import Ramp, Smooth
 from maar.networks import Normalize
 from maar.regions import Ball
-from maar.settings import AboveZero, NonNegative
+from maar.settings import AboveZero, NonNegative, Unless
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig
@@ -61,7 +61,7 @@ class Bounded(Method):
     """epochs at eps = 0 before it grows"""
     ramp: NonNegative | None = None
     """epochs over which eps grows from 0 to its value; none: half of those after the warm-up"""
-    ramp_shape: Literal["smooth", "linear"] = "smooth"
+    ramp_shape: Annotated[Literal["smooth", "linear"], Unless("ramp", 0.0)] = "smooth"
     """slow at first, or a straight line"""
     init: Literal["shi", "usual"] = "shi"
     """fresh weights: those that keep interval bounds narrow, or PyTorch's"""

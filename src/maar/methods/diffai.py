@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +29,7 @@ from maar.methods.bounded import BoundedOutputs, enclosed, mean_width, worst_log
 from maar.methods.expressive import Attacked
 from maar.methods.schedules import Ramp
 from maar.regions import Ball, Box
-from maar.settings import Count, NonNegative, Share
+from maar.settings import Count, NonNegative, OnlyWith, Share, Unless
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class DiffAI(Attacked):
     score: ClassVar[str] = "certified_accuracy"
     revision: ClassVar[int] = 1  # (the corrections of the family have left it as it was)
 
-    ramp_shape: Literal["smooth", "linear"] = "linear"
+    ramp_shape: Annotated[Literal["smooth", "linear"], Unless("ramp", 0.0)] = "linear"
     """slow at first, or a straight line"""
     init: Literal["shi", "usual"] = "usual"
     """fresh weights: those that keep interval bounds narrow, or PyTorch's"""
@@ -53,7 +53,7 @@ class DiffAI(Attacked):
     """weight of Shi's tightness and ReLU terms at eps = 0; they fade out as eps grows"""
     domain: Literal["hybrid", "box"] = "hybrid"
     """bounds by the hybrid zonotope, or by intervals alone"""
-    error_terms: Count = 8
+    error_terms: Annotated[Count, OnlyWith("domain", "hybrid")] = 8
     """error terms of the hybrid zonotope, at the input and behind each ReLU"""
     share: Share = 0.5
     """weight of the region's loss once eps is grown"""

@@ -19,7 +19,7 @@ The paper states neither kappa nor the regularisers; these are those of COLT's p
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +38,7 @@ from maar.methods.schedules import Constant, Ramp
 from maar.methods.stability import instability
 from maar.networks import relu_indices, split
 from maar.regions import Ball, LatentZonotope, Region
-from maar.settings import AboveZero, Count, NonNegative, Positive
+from maar.settings import AboveZero, Count, NonNegative, OnlyWith, Positive, Unless
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig
@@ -70,21 +70,21 @@ class Layerwise(Method):
     """the latent attack in training and on the validation images"""
     mix: NonNegative = 0.0
     """epochs at the start of a stage over which its loss replaces that of the stage before"""
-    anneal: bool = False
+    anneal: Annotated[bool, OnlyWith("mix")] = False
     """let eps grow from 0 over the mix epochs of every stage"""
     eps_factor: AboveZero = 1.05
     """the last stage trains for eps times this"""
-    eps_growth: AboveZero = 1.1
+    eps_growth: Annotated[AboveZero, Unless("max_stages", 1)] = 1.1
     """each stage before the last trains for this times the radius of the one after it"""
     l1: NonNegative = 1e-5
     """weight of the L1 norm of the weights"""
     stability: NonNegative = 0.005
     """weight of the ReLU-stability term in the first stage"""
-    stability_growth: AboveZero = 1.5
+    stability_growth: Annotated[AboveZero, OnlyWith("stability"), Unless("max_stages", 1)] = 1.5
     """factor on `stability` from stage to stage"""
-    stability_images: NonNegative = 1.0
+    stability_images: Annotated[NonNegative, OnlyWith("stability")] = 1.0
     """part of each batch on which the ReLU-stability term is estimated, in (0, 1]"""
-    lr_growth: AboveZero = 0.75
+    lr_growth: Annotated[AboveZero, Unless("max_stages", 1)] = 0.75
     """factor on the learning rate from stage to stage"""
     projections: Positive = 50
     """random projections per neuron, where bounds for training are estimated by them"""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from maar.errors import UsageError
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.colt import COLT
 from maar.methods.consistency import consistency, image_weight
-from maar.settings import NonNegative
+from maar.settings import NonNegative, OnlyWith
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig
@@ -47,7 +47,7 @@ class MAAR(Method):
 
     lam: NonNegative = 6.0
     """weight of the consistency term"""
-    weight: Literal["soft", "hard", "uniform"] = "soft"
+    weight: Annotated[Literal["soft", "hard", "uniform"], OnlyWith("lam")] = "soft"
     """of an image: 1 - p_y; 1 if misclassified, else 0; or 1"""
     base: Method = field(default_factory=COLT)
     """the method that it regularises"""

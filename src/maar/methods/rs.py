@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from maar.methods.pgd import PGDTraining
 from maar.methods.schedules import Constant, Ramp
 from maar.networks import relu_indices
 from maar.regions import Ball
-from maar.settings import Count, NonNegative, Share
+from maar.settings import Count, NonNegative, OnlyWith, Share
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig
@@ -47,7 +47,7 @@ class RS(PGDTraining):
 
     stability: NonNegative = 1e-4
     """weight of the ReLU-stability term"""
-    positions: Literal["sum", "mean"] = "sum"
+    positions: Annotated[Literal["sum", "mean"], OnlyWith("stability")] = "sum"
     """over a convolution's positions that term is a sum, as the paper has it, or a mean"""
     error_terms: Count = 0
     """bounds of the ReLUs by intervals (0), or by the hybrid zonotope with so many error terms"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 
@@ -13,7 +13,7 @@ from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
 from maar.methods.taps import TAPS
 from maar.regions import Ball, SmallBox
-from maar.settings import Share
+from maar.settings import Share, Unless
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class STAPS(TAPS):
 
     lam: Share = 0.4
     """radius of the small box, as a part of eps; 1 is TAPS"""
-    attack: PGD = field(default_factory=lambda: PGD(steps=8, step_size=0.25))
+    attack: Annotated[PGD, Unless("lam", 1.0)] = field(
+        default_factory=lambda: PGD(steps=8, step_size=0.25)
+    )
     """finds the point that the box lies around"""
 
     def box(self, batch: Batch, passes: Statistics) -> Box:

@@ -37,7 +37,7 @@ from maar.methods.bounded import Bounded, BoundedOutputs, mean_width, worst_logi
 from maar.networks import relu_indices
 from maar.regions import Ball, Errors, LatentBox
 from maar.regions import Box as RegionBox
-from maar.settings import AboveZero, Count, Range
+from maar.settings import AboveZero, Count, OnlyWith, Range
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig
@@ -59,13 +59,15 @@ class TAPS(Bounded):
 
     suffix: Count = 1
     """ReLU layers behind the box that is attacked; 0: none, which is IBP"""
-    weight: AboveZero = 5.0
+    weight: Annotated[AboveZero, OnlyWith("suffix")] = 5.0
     """of the attack's gradient, beside 1 for IBP's"""
-    reach: Annotated[float, Range(above=0, high=1)] = 0.5
+    reach: Annotated[float, Range(above=0, high=1), OnlyWith("suffix")] = 0.5
     """c of the gradient connector, as a part of the box"""
-    anneal: bool = True
+    anneal: Annotated[bool, OnlyWith("suffix")] = True
     """interval bounds alone while eps grows"""
-    latent: PGD = field(default_factory=lambda: PGD(steps=8, step_size=0.25, loss="margin"))
+    latent: Annotated[PGD, OnlyWith("suffix")] = field(
+        default_factory=lambda: PGD(steps=8, step_size=0.25, loss="margin")
+    )
     """the attack in the box, for each class"""
 
     def __post_init__(self) -> None:
