@@ -32,7 +32,7 @@ NODES = 20_000  # onnxruntime takes a second to prepare so many
 PACKED_BYTES = 256 * MIB  # of integers, which protobuf unpacks to eight times as many
 ELEMENTS = 1 << 25  # of one value that flows through the network, for one image
 BATCH_ELEMENTS = 1 << 29  # the same for all images of a file with a fixed batch size
-CONSTANT_ELEMENTS = 1 << 27  # of all constants that the graph computes, together
+CONSTANT_ELEMENTS = 1 << 25  # of all constants that the graph computes, together
 RESIDUAL_DEPTH = 20  # residual blocks inside each other; torch and copy recurse over them
 
 # VNNLIB
