@@ -140,8 +140,8 @@ NETWORKS = {
         "unsat",
     ),
     "packed": (zeros_packed(2100), ""),
-    "empty_messages": (gzip.compress(empty_nodes(3_000_000)), "fields of the protobuf"),
-    "packed_integers": (packed_integers(300), "bytes of packed integers"),
+    "empty_messages": (gzip.compress(empty_nodes(2_100_000)), "fields of the protobuf"),
+    "packed_integers": (packed_integers(260), "bytes of packed integers"),
     "long": (
         model(
             [node("Relu", "x" if i == 0 else f"v{i}", f"v{i + 1}") for i in range(30000)], "v30000"
@@ -169,18 +169,18 @@ PROPERTIES = {
     "parentheses": ("(" * 10_000_000, "unknown command"),
     "nested": (f"{SAFE}(assert {'(and ' * 1_000_000}", "more than 100 parentheses"),
     "nested_sums": (f"{SAFE}(assert (<= Y_0 {'(+ ' * 1_000_000}", "more than 100 parentheses"),
-    "lines": (SAFE + "\n" * 5_000_000 + "x", "'(' must come here"),
-    "blank_lines": ("\n" * 5_000_000 + SAFE, "unsat"),
-    "comments": ("; ((\n" * 1_000_000 + SAFE, "unsat"),
+    "lines": (SAFE + "\n" * 1_000_000 + "x", "'(' must come here"),
+    "blank_lines": ("\n" * 1_000_000 + SAFE, "unsat"),
+    "comments": ("; ((\n" * 100_000 + SAFE, "unsat"),
     "quotes": (SAFE + '"' * 5_000_001, "'(' must come here"),
     "word": (f"{SAFE}({'a' * 10_000_000})", "unknown command"),
     "not_quite_a_number": (f"{SAFE}(assert (<= Y_0 {'1' * 1_000_000}x))", "1000001 characters"),
     "almost_too_long": (f"{SAFE}(assert (<= Y_0 {'1' * 1999}x))" * 2, "must come here"),
     "digits": (f"{SAFE}(assert (<= Y_0 {'1' * 1_000_000}))", "1000000 characters"),
     "exponent": (f"{SAFE}(assert (<= Y_0 1e999999999))", "exponent 999999999"),
-    "product": (f"{SAFE}(assert (<= Y_0 (* {'1e400 ' * 200_000})))", "bits"),
+    "product": (f"{SAFE}(assert (<= Y_0 (* {'1e400 ' * 20_000})))", "bits"),
     "quotients": (
-        f"{SAFE}(assert (<= Y_0 (+ {' '.join(f'(/ 1 {n})' for n in range(3, 60_000, 2))})))",
+        f"{SAFE}(assert (<= Y_0 (+ {' '.join(f'(/ 1 {n})' for n in range(3, 40_000, 2))})))",
         "bits",
     ),
     "65536_disjuncts": (HEAD + BOX + "".join(TWICE.format(-k) for k in range(1, 17)), ""),
@@ -192,9 +192,9 @@ PROPERTIES = {
     ),
     "boxes": (
         HEAD.replace("(declare-const Y_0", "".join(
-            f"(declare-const X_{i} Real)\n" for i in range(2, 5000)
+            f"(declare-const X_{i} Real)\n" for i in range(2, 50_000)
         ) + "(declare-const Y_0")
-        + "".join(f"(assert (>= X_{i} 0)) (assert (<= X_{i} 1))" for i in range(5000))
+        + "".join(f"(assert (>= X_{i} 0)) (assert (<= X_{i} 1))" for i in range(50_000))
         + "".join(f"(assert (or (<= X_{i} 0.5) (>= X_{i} 0.5)))" for i in range(14)),
         "inputs of all boxes",
     ),
@@ -212,7 +212,7 @@ PROPERTIES = {
         "number of inputs: 99999999999",
     ),
     "digits_2": (f"{HEAD_2}(assert (<= Y[0,0] {'1' * 100_000}.0))", ""),
-    "product_2": (f"{HEAD_2}(assert (<= Y[0,0] (* {'9.9 ' * 100_000})))", ""),
+    "product_2": (f"{HEAD_2}(assert (<= Y[0,0] (* {'9.9 ' * 20_000})))", ""),
 }  # fmt: skip
 
 

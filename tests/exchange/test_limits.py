@@ -21,7 +21,7 @@ from maar.exchange.onnx_fields import require_few
 from maar.exchange.vnnlib import read_vnnlib
 from maar.exchange.vnnlib1 import parse
 
-TIMEOUT = 3.0
+TIMEOUT = 5.0
 SLACK = 2.0  # seconds; a busy machine, and what a library takes for one call
 MEMORY = 6 << 30
 
@@ -135,7 +135,7 @@ def test_4780_boxes_in_seconds():
     text = boxes(4780, 308)
     begin = time.process_time()
     prop = parse(text, "p")
-    assert time.process_time() - begin < 15  # (2.5 s where nothing else runs)
+    assert time.process_time() - begin < 15
     assert len(prop.cases) == 4780
     assert prop.cases[4779].conditions[0].b[0] == -4779.5
     assert prop.cases[3].lb[5] == pytest.approx(18 / 4783)
