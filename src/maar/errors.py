@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 900  # characters of a message with words of a file in it
+
 
 class MaarError(Exception):
     """Base of every error that maar raises on purpose."""
@@ -24,6 +26,12 @@ class UsageError(MaarError):
 
 class RunError(MaarError):
     """A well-formed request failed: data absent, file damaged, disk full (exit code 1)."""
+
+
+def printable(text: str) -> str:
+    """Return the text on one line, cut where it is long, with ? for unprintable characters."""
+    short = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return "".join(c if c.isprintable() else "?" for c in short)
 
 
 def nearest(word: str, accepted: Iterable[str]) -> str:

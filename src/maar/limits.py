@@ -13,7 +13,7 @@ MIB, GIB = 1 << 20, 1 << 30
 # Bytes of one file, after decompression.
 ONNX_BYTES = 2 * GIB - 1  # protobuf itself reads no more
 VNNLIB_BYTES = 512 * MIB  # 4,780 boxes of 308 inputs (nn4sys) have 45 MB
-VNNLIB2_BYTES = 32 * MIB  # the vnnlib package cannot be interrupted; this takes it 3 s
+VNNLIB2_BYTES = 32 * MIB  # the vnnlib package cannot be interrupted while it reads
 INSTANCES_BYTES = 64 * MIB
 DATA_BYTES = 8 * GIB  # a data set is held in memory
 DATA_TEXT_BYTES = 16 * MIB  # names of classes
@@ -28,11 +28,11 @@ TOML_LINE = 4096  # characters; tomllib takes quadratic time for the dots of a k
 
 # ONNX
 FIELDS = 2_000_000  # of the file's protobuf messages; an empty message of 2 bytes takes 200
-NODES = 20_000  # onnxruntime takes a second to prepare so many
+NODES = 20_000  # onnxruntime prepares them all in one call, in more than linear time
 PACKED_BYTES = 256 * MIB  # of integers, which protobuf unpacks to eight times as many
 ELEMENTS = 1 << 25  # of one value that flows through the network, for one image
 BATCH_ELEMENTS = 1 << 29  # the same for all images of a file with a fixed batch size
-CONSTANT_ELEMENTS = 1 << 27  # of all constants that the graph computes, together
+CONSTANT_ELEMENTS = 1 << 25  # of all constants that the graph computes, together
 RESIDUAL_DEPTH = 20  # residual blocks inside each other; torch and copy recurse over them
 
 # VNNLIB

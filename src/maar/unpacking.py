@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maar import limits
-from maar.errors import RunError, nearest
+from maar.errors import MaarError, RunError, nearest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 PIECE = 1 << 20
-# Everything that zipfile and numpy raise for a damaged archive. (RuntimeError: an encrypted one.)
-DAMAGED = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, KeyError, TypeError),
-    *(OverflowError, RuntimeError, NotImplementedError, SyntaxError, MemoryError),
-)
 
 
 def read_limited(path: Path, most: int) -> bytes:
@@ -85,11 +80,11 @@ def read_npz(path: Path, most: int, keys: Sequence[str] | None = None) -> dict[s
                 with archive.open(member) as file:
                     arrays[name] = _array(file, member, path)
             return arrays
-    except DAMAGED as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        if isinstance(error, MemoryError):
-            raise RunError(f"{path}: no memory for its arrays") from None
+    except (MaarError, FileNotFoundError):
+        raise
+    except MemoryError:
+        raise RunError(f"{path}: no memory for its arrays") from None
+    except Exception:  # zipfile and numpy's header raise a dozen kinds, tokenize.TokenError too
         raise RunError(f"{path} is damaged: not a whole .npz file") from None
 
 

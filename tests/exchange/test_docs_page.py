@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from maar import limits
 from maar.certify.properties import STEPS
 from maar.exchange.onnx_operators import OPERATORS
 
@@ -21,6 +22,23 @@ def test_the_operators_are_listed():
     section = PAGE.partition("## ONNX files that can be read")[2].partition("##")[0]
     for name in OPERATORS.keys() - shapes:
         assert re.search(rf"\b{name}\b", section), name
+
+
+def test_the_limits_are_those_of_the_readers():
+    table = PAGE.partition("| file | limit |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (?:ONNX|VNNLIB) \| .* \| (.*) \|$", table, re.M)
+    assert rows == [
+        f"{(limits.ONNX_BYTES + 1) // limits.GIB} GiB",
+        f"{limits.NODES:,}",
+        f"{limits.ELEMENTS:,}",
+        f"{limits.CONSTANT_ELEMENTS:,}",
+        f"{limits.RESIDUAL_DEPTH}",
+        f"{limits.VNNLIB_BYTES // limits.MIB} MiB; {limits.VNNLIB2_BYTES // limits.MIB} MiB for 2.0",
+        f"{limits.DISJUNCTS:,}",
+        f"{limits.BOX_NUMBERS:,}",
+        f"{limits.PARENTHESES}",
+        f"{limits.DIGITS:,}; {limits.EXPONENT}",
+    ]
 
 
 def test_the_example_runs(tmp_path, monkeypatch, capsys):

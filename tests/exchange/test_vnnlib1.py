@@ -2,12 +2,13 @@
 
 import contextlib
 import itertools
+import math
 import time
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from maar.errors import UsageError
@@ -303,6 +304,143 @@ def test_the_property_is_what_the_file_says(formulas, data):
             assert is_unsafe(prop, values[:2], values[2:], inner=False)
         if is_unsafe(prop, values[:2], values[2:], inner=True):
             assert true
+
+
+# The same again, written down in the simplest way: every combination, one comparison at a time.
+
+
+def nested(text):
+    """The sentence as lists of words."""
+    stack = [[]]
+    for token in text.replace("(", " ( ").replace(")", " ) ").split():
+        if token == "(":
+            stack.append([])
+        elif token == ")":
+            inner = stack.pop()
+            stack[-1].append(inner)
+        else:
+            stack[-1].append(token)
+    return stack[0]
+
+
+def combinations(formula):
+    """All conjunctions of comparisons, of which at least one is true where the formula is."""
+    word, *parts = formula
+    if word == "or":
+        return [each for part in parts for each in combinations(part)]
+    if word == "and":
+        # First the comparisons that always hold, as the order of a condition's rows has it.
+        flat, choices = flattened(parts)
+        return [
+            [*flat, *itertools.chain(*chosen)]
+            for chosen in itertools.product(*map(combinations, choices))
+        ]
+    return [[formula]]
+
+
+def flattened(parts):
+    flat, choices = [], []
+    for part in parts:
+        if part[0] == "and":
+            inner = flattened(part[1:])
+            flat += inner[0]
+            choices += inner[1]
+        else:
+            (choices if part[0] == "or" else flat).append(part)
+    return flat, choices
+
+
+def reference(formulas):
+    """{box: rows of each condition}, with boxes in order and those without a point left out."""
+    boxes = {}
+    for together in combinations(["and", *nested(BOX.replace("assert ", "and "))[0:], *formulas]):
+        low, high, rows = {}, {}, []
+        for sign, left, right in together:
+            if sign == "=":
+                rows += [row("<=", left, right), row(">=", left, right)]
+            elif isinstance(left, list):
+                rows.append(row(sign, left, right))
+            else:
+                i, value, strict = int(left[2:]), Fraction(right), len(sign) == 1
+                if sign[0] == ">":
+                    low[i] = max(low.get(i, (value, strict)), (value, strict))
+                else:
+                    high[i] = min(high.get(i, (value, not strict)), (value, not strict))
+        bounds = tuple((*low[i], high[i][0], not high[i][1]) for i in range(2))
+        boxes.setdefault(bounds, []).append(rows)
+    return {
+        bounds: rows
+        for bounds, rows in boxes.items()
+        if all(a < b or (a == b and not (p or q)) for a, p, b, q in bounds)
+    }
+
+
+def row(sign, left, right):
+    """(a, b, c) of a * Y_0 + b * Y_1 <= c."""
+    factors = [Fraction(part[1]) for part in left[1:]]
+    flip = -1 if sign[0] == ">" else 1
+    return (*(flip * factor for factor in factors), flip * Fraction(right))
+
+
+def normal_form(prop):
+    """The same of a property; a box that no disjunct narrows may stand there twice."""
+    form = {}
+    for case in prop.cases:
+        bounds = tuple(
+            (Fraction(lb), low != Fraction(lb), Fraction(ub), high != Fraction(ub))
+            for lb, ub, low, high in zip(case.lb, case.ub, case.low, case.high, strict=True)
+        )
+        form.setdefault(bounds, []).extend(map(rows, case.conditions))
+    return in_order(form)
+
+
+def in_order(boxes):
+    return {
+        bounds: sorted([tuple(map(float, row)) for row in rows] for rows in conditions)
+        for bounds, conditions in boxes.items()
+    }
+
+
+QUARTERS = st.sampled_from(["0", "1", "-1", "0.5", "25e-2", "-1.5", "0.0", "00.50"])
+PLAIN = st.builds(
+    "({} X_{} {})".format, st.sampled_from(["<=", ">=", "<", ">"]), st.integers(0, 1), QUARTERS
+) | st.builds(
+    "({} (+ (* {} Y_0) (* {} Y_1)) {})".format,
+    st.sampled_from(["<=", ">=", "="]),
+    st.sampled_from(["1", "-2", "0.5"]),
+    st.sampled_from(["1", "-2", "0.5"]),
+    QUARTERS,
+)
+PLAIN_FORMULA = st.recursive(
+    PLAIN,
+    lambda inner: st.builds(
+        lambda word, parts: f"({word} {' '.join(parts)})",
+        st.sampled_from(["and", "and", "or"]),
+        st.lists(inner, min_size=1, max_size=5),
+    ),
+    max_leaves=25,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(formulas=st.lists(PLAIN_FORMULA, min_size=1, max_size=3))
+def test_the_normal_form_is_that_of_every_combination(formulas):
+    sentences = [nested(formula)[0] for formula in formulas]
+    assume(math.prod(count(sentence) for sentence in sentences) <= 2000)
+    text = BOX + "".join(f"(assert {formula})" for formula in formulas)
+    expected = in_order(reference(sentences))
+    form = normal_form(read(text))
+    assert form == expected
+    assert list(form) == list(expected)
+    # With a space behind the parenthesis, bounds are not read many at a time.
+    assert normal_form(read(text.replace("(<= X", "( <= X").replace("(>= X", "( >= X"))) == form
+
+
+def count(formula):
+    """How many combinations there are."""
+    if formula[0] == "or":
+        return sum(map(count, formula[1:]))
+    return math.prod(map(count, formula[1:])) if formula[0] == "and" else 1
 
 
 def test_3072_inputs_in_well_under_a_second():

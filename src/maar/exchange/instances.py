@@ -63,5 +63,5 @@ def _seconds(text: str, where: str) -> float:
     except ValueError:
         seconds = math.nan
     if not (0 < seconds < math.inf):
-        raise UsageError(f"{where}: timeout {text!r} (accepted: a number of seconds > 0)")
+        raise UsageError(f"{where}: timeout {text[:40]!r} (accepted: a number of seconds > 0)")
     return seconds

@@ -210,11 +210,19 @@ class _Side:
                     f"{where(leaf.at)}: {names} in one comparison: {kind} cannot be compared with "
                     "each other (accepted: bounds of one input, linear conditions on outputs)"
                 )
-        columns = list(zip(*single, strict=True)) or [(), (), ()]
-        kinds = (np.int64, np.bool_, np.int32)
-        parts.append(tuple(np.array(c, kind) for c, kind in zip(columns, kinds, strict=True)))
-        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        return _Side(*joined, rows, is_possible, outputs, where)
+        inputs = np.array([bound[0] for bound in single], np.int64)
+        is_upper = np.array([bound[1] for bound in single], np.bool_)
+        places = np.array([bound[2] for bound in single], np.int32)
+        parts.append((inputs, is_upper, places))
+        return _Side(
+            np.concatenate([part[0] for part in parts]),
+            np.concatenate([part[1] for part in parts]),
+            np.concatenate([part[2] for part in parts]),
+            rows,
+            is_possible,
+            outputs,
+            where,
+        )
 
     @cached_property
     def condition(self) -> Condition:

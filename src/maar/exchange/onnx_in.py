@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from maar import limits
-from maar.errors import RunError, UsageError
+from maar.errors import RunError, UsageError, printable
 from maar.exchange.onnx_fields import require_few
 from maar.exchange.onnx_operators import OPERATORS
 from maar.exchange.onnx_values import Link, Node, Value, layers_between
@@ -103,12 +103,12 @@ class _Reader:
             )
         kind = inputs[0].type.tensor_type
         if kind.elem_type != 1:  # onnx.TensorProto.FLOAT
-            raise UsageError(f"{self.path}: input {inputs[0].name!r} is not of type float32")
+            raise UsageError(f"{self.path}: input {inputs[0].name[:40]!r} is not of type float32")
         sizes = [size.dim_value for size in kind.shape.dim]
         if len(sizes) < 2 or min(sizes[1:]) < 1:
-            spelled = [size.dim_value or size.dim_param or "?" for size in kind.shape.dim]
+            spelled = [size.dim_value or size.dim_param[:40] or "?" for size in kind.shape.dim]
             raise UsageError(
-                f"{self.path}: input {inputs[0].name!r} has shape {spelled}; "
+                f"{self.path}: input {inputs[0].name[:40]!r} has shape {spelled[:10]}; "
                 "needed are a batch axis and fixed sizes after it"
             )
         image = Link(None, None, tuple(sizes[1:]))
@@ -187,7 +187,7 @@ class _Reader:
         if name in self.tensors:
             self._name(name, self._array(self.tensors[name]))
             return self.values[name]
-        raise UsageError(f"{self.path}: value {name!r} is used before any node computes it")
+        raise UsageError(f"{self.path}: value {name[:40]!r} is used before any node computes it")
 
     def _attribute(self, item: onnx.AttributeProto) -> Any:
         import onnx
@@ -202,8 +202,8 @@ class _Reader:
 
         if tensor.data_type == STRINGS or tensor.data_type > LAST_OF_WHOLE_BYTES:
             raise UsageError(
-                f"{self.path}: tensor {tensor.name!r} is of ONNX's type {tensor.data_type}, which "
-                "is not supported (accepted: whole and floating-point numbers of 8 bits and more)"
+                f"{self.path}: tensor {tensor.name[:40]!r} is of ONNX's type {tensor.data_type} "
+                "(accepted: whole and floating-point numbers of 8 bits and more)"
             )
         if external_data_helper.uses_external_data(tensor):
             beside = external_data_helper.ExternalDataInfo(tensor)
@@ -214,21 +214,21 @@ class _Reader:
                 external_data_helper.load_external_data_for_tensor(tensor, str(self.path.parent))
             except Exception as error:
                 raise RunError(
-                    f"{self.path}: tensor {tensor.name!r} lies in the file {where!r} beside it, "
-                    f"which cannot be read ({_line(error)})"
+                    f"{self.path}: tensor {tensor.name[:40]!r} lies in the file {where[:200]!r} "
+                    f"beside it, which cannot be read ({_line(error)})"
                 ) from error
         try:
             return numpy_helper.to_array(tensor)
         except Exception as error:
             raise RunError(
-                f"{self.path}: tensor {tensor.name!r} is damaged ({_line(error)})"
+                f"{self.path}: tensor {tensor.name[:40]!r} is damaged ({_line(error)})"
             ) from error
 
     def _refusal(self, position: int, node: onnx.NodeProto, reason: str) -> UsageError:
         name = repr(node.name) if node.name else f"{position} (output {', '.join(node.output)})"
         domain = f"{node.domain}." if node.domain else ""
         message = f"{self.path}: node {name}, operator {domain}{node.op_type}: {reason}"
-        return UsageError("".join(c if c.isprintable() else "?" for c in message))
+        return UsageError(printable(message))
 
 
 def needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:

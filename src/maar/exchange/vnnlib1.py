@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from maar import limits
-from maar.errors import UsageError, nearest
+from maar.errors import UsageError, nearest, printable
 from maar.exchange.formula import (
     NUMBER,
     And,
@@ -112,7 +112,7 @@ class _Parser:
     def error(self, message: str, start: int | None = None) -> UsageError:
         """About the token last taken, unless another place is named."""
         where = self.where(self.start if start is None else start)
-        return UsageError("".join(c if c.isprintable() else "?" for c in f"{where}: {message}"))
+        return UsageError(printable(f"{where}: {message}"))
 
     # Tokens
 

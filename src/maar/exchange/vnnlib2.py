@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from maar import limits
-from maar.errors import RunError, UsageError
+from maar.errors import RunError, UsageError, printable
 from maar.exchange.formula import And, Formula, Linear, Or, Variable, compare, number, output
 from maar.exchange.normal_form import property_of
 from maar.spec import Property
@@ -41,7 +41,7 @@ def parse(text: str, path: str) -> Property:
     try:
         query = vnnlib.parse_query_string(text)
     except Exception as error:  # of its own class, or whatever its C++ code raises
-        raise UsageError(_told(str(error), path)) from None
+        raise UsageError(printable(_told(str(error), path))) from None
     inputs, outputs = _sizes(query, path)
     assertions = [_formula(assertion.expr, path) for assertion in query.assertions]
     # The package tells places by their line only.
