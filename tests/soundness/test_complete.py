@@ -88,7 +88,7 @@ def test_more_random_networks(seed):
         settle(seed, part)
 
 
-@pytest.mark.parametrize("seed", (10, 12, 29, 80))
+@pytest.mark.parametrize("seed", [10, 12, 29, 80])
 def test_depth_first_where_memory_is_short(seed):
     for part in (1e-2, -1e-5):
         settle(seed, part, Branching(room=0, together=3))
