@@ -86,6 +86,15 @@ def test_neither(folder, capsys):
     assert capsys.readouterr().out in ("timeout\n", "unknown\n")
 
 
+def test_the_reason_of_an_open_question_is_no_part_of_the_answer(folder, capsys, monkeypatch):
+    from maar.certify.properties import decide
+
+    decision = decide.Decision("unknown", None, 0.1, reason="too near zero")
+    monkeypatch.setattr(decide, "decide", lambda *args, **kwargs: decision)
+    assert main(["verify", f"{folder}/net.onnx", f"{folder}/tie.vnnlib"]) == 0
+    assert capsys.readouterr() == ("unknown\n", "maar: unknown: too near zero\n")
+
+
 def test_packed_files(folder, capsys):
     for name in ("net.onnx", "unsat.vnnlib"):
         path = folder / name

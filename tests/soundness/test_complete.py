@@ -19,10 +19,12 @@ from torch import nn
 
 from maar.bounds import branching
 from maar.bounds.branching import Branching, Leaf
+from maar.certify.cascade import Cascade
 from maar.certify.milp.leaf import LeafProgram
 from maar.certify.network import Network
 from maar.certify.properties.decide import decide
 from maar.certify.query import Query
+from maar.certify.record import make_record
 from maar.certify.replay import replay
 from maar.certify.verdict import Status
 from maar.certify.verifiers.bab import BranchAndBound
@@ -57,7 +59,7 @@ def settle(seed: int, part: float, settings: Branching | None = None) -> None:
         lowest = min(lowest, float((z[:, 0] - z[:, 1]).min()) + shift)
         return lowest < 0
 
-    proof = (settings or Branching()).prove(reduced, row, LeafProgram(reduced, row), 60.0, look)
+    proof = (settings or Branching()).prove(reduced, row, LeafProgram(reduced, row), 600.0, look)
     assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum
     if part > 0:
         assert proof.lb > 0
@@ -80,13 +82,13 @@ def test_random_networks(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2000, 2400))
+@pytest.mark.parametrize("seed", range(2000, 2300))
 def test_more_random_networks(seed):
     for part in (1e-2, 1e-4, 1e-6, -1e-6, -1e-2):
         settle(seed, part)
 
 
-@pytest.mark.parametrize("seed", STUCK[:4])
+@pytest.mark.parametrize("seed", [10, 12, 29, 80])
 def test_depth_first_where_memory_is_short(seed):
     for part in (1e-2, -1e-5):
         settle(seed, part, Branching(room=0, together=3))
@@ -130,18 +132,15 @@ def test_the_step_branching_settles_every_condition_of_one_row(seed, part):
 
 def asked(lb: torch.Tensor, ub: torch.Tensor, A: list[list[float]], b: Any = 0.0) -> Property:
     """Can all rows of A y be <= b?"""
-    sides = lb.numpy(), ub.numpy()
-    exact = [tuple(Fraction(v) for v in side.tolist()) for side in sides]
+    low, high = (tuple(Fraction(v) for v in side.tolist()) for side in (lb, ub))
     b = np.zeros(len(A)) + b
     condition = Condition(np.array(A), b, b)
-    return Property(2, 2, (Case(*sides, *exact, (condition,)),))
+    return Property(2, 2, (Case(lb.numpy(), ub.numpy(), low, high, (condition,)),))
 
 
 def test_a_row_of_several_is_left_as_soon_as_a_point_breaks_it(monkeypatch):
     """y_0 - y_1 <= -0.1 and y_1 - y_0 <= 0 exclude each other, but neither row is positive."""
-    net = flat()
-    with torch.no_grad():
-        net[-1].weight[0, 1] = -1.0  # y_0 = x_0 - 1/2
+    net = flat(second=-1.0)
     proofs = []
     prove = Branching.prove
     monkeypatch.setattr(Branching, "prove", lambda *a: proofs.append(prove(*a)) or proofs[-1])
@@ -151,13 +150,13 @@ def test_a_row_of_several_is_left_as_soon_as_a_point_breaks_it(monkeypatch):
     assert [proof.branches for proof in proofs[:2]] == [1, 1]
 
 
-def flat() -> nn.Sequential:
-    """y_0 = |x_0 - 1/2|, y_1 = 0: the least margin is 0, at the centre alone."""
+def flat(second: float = 1.0) -> nn.Sequential:
+    """y_0 = |x_0 - 1/2|, y_1 = 0: the least margin is 0; with -1, y_0 = x_0 - 1/2."""
     first, last = nn.Linear(2, 2), nn.Linear(2, 2)
     with torch.no_grad():
         first.weight.copy_(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
         first.bias.copy_(torch.tensor([-0.5, 0.5]))
-        last.weight.copy_(torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
+        last.weight.copy_(torch.tensor([[1.0, second], [0.0, 0.0]]))
         last.bias.zero_()
     return nn.Sequential(first, nn.ReLU(), last).eval()
 
@@ -167,6 +166,8 @@ def test_a_margin_of_zero_is_unknown_with_the_reason():
     verdict = BranchAndBound()(query)
     assert verdict.status is Status.UNKNOWN
     assert verdict.reason == "the margin of class 1 is too near zero to be told from it in float64"
+    record = make_record(0, 0, Cascade((BranchAndBound(),)).settle(query))
+    assert (record["verdict"], record["reason"]) == ("unknown", f"bab: {verdict.reason}")
     prop = asked(torch.zeros(2).double(), ONE, [[1.0, -1.0]])
     decision = decide(flat(), (2,), prop, timeout=20, steps=["branching"])
     assert (decision.verdict, decision.witness) == ("unknown", None)

@@ -34,7 +34,7 @@ class Decision:
     seconds: float
     witness: Witness | None = None
     reason: str = ""
-    """Why `unknown` came before the time was up, where a complete step knows."""
+    """Why a complete step left the question open before its time was up."""
 
 
 def decide(
@@ -58,13 +58,15 @@ def decide(
         replace(question, seed=seed, runner=runner) for question in _questions(net, shape, prop)
     ]
     end = begin + timeout
+    reasons: list[str] = []
 
     def decision(verdict: Verdict, by: str | None, witness: Witness | None = None) -> Decision:
-        return Decision(verdict, by, time.monotonic() - begin, witness)
+        is_open = verdict in ("timeout", "unknown")
+        reason = reasons[-1] if reasons and is_open else ""
+        return Decision(verdict, by, time.monotonic() - begin, witness, reason)
 
     if not questions:
         return decision("unsat", None)
-    reasons: list[str] = []
     # The last step again and again, for boxes whose share of the time was too short.
     for number, name in enumerate(itertools.chain(steps, itertools.repeat(steps[-1])), 1):
         left: list[Question] = []
@@ -87,7 +89,7 @@ def decide(
             return decision("unsat", name)
         if number >= len(steps) and not cut_short:
             break
-    return replace(decision("unknown", None), reason=reasons[-1] if reasons else "")
+    return decision("unknown", None)
 
 
 def _ask(name: str, question: Question) -> Answer:
