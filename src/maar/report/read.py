@@ -75,7 +75,10 @@ class Reader:
 
 
 def _object(text: str) -> Object:
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
     return found
