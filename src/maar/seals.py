@@ -1,7 +1,8 @@
 """Hashes that show edits by hand in a folder of results. They are no signature.
 
-A manifest carries the hash of its own content. Each line of verdicts carries the hash of itself
-and of the line before it, the first line that of the folder's key. A summary names the last line.
+A manifest and a summary carry the hash of their own content. Each line of verdicts carries the
+hash of itself and of the line before it, the first line that of the folder's key. A summary names
+the last line.
 A changed, missing, added or moved line breaks the chain. Nothing here is secret: a forger who runs
 this code can write a chain that holds, so a seal proves no verdict (`maar audit` checks those).
 """
@@ -35,21 +36,21 @@ def strict_json(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def sealed_manifest(content: Mapping[str, Any]) -> dict[str, Any]:
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content with its seal."""
-    return {**content, SEAL: manifest_seal(content)}
+    return {**content, SEAL: seal_of(content)}
 
 
-def manifest_seal(content: Mapping[str, Any]) -> str:
-    """Return the hash of everything in a manifest but its seal."""
+def seal_of(content: Mapping[str, Any]) -> str:
+    """Return the hash of everything but the seal."""
     rest = {name: value for name, value in content.items() if name != SEAL}
     return _hash(json.dumps(rest, sort_keys=True, allow_nan=False).encode())
 
 
-def manifest_holds(content: Mapping[str, Any]) -> bool:
-    """Return whether a manifest is still what was sealed."""
+def holds(content: Mapping[str, Any]) -> bool:
+    """Return whether a manifest or a summary is still what was sealed."""
     try:
-        return content.get(SEAL) == manifest_seal(content)
+        return content.get(SEAL) == seal_of(content)
     except ValueError:  # NaN, which was never written
         return False
 

@@ -6,7 +6,7 @@ import pytest
 from maar.certify.checks import indices_of
 from maar.certify.store import FORMAT, VERDICTS, key_of, open_store
 from maar.errors import RunError, UsageError
-from maar.seals import sealed_manifest
+from maar.seals import sealed
 
 SUBJECT = {"weights": "a" * 64, "data": "b" * 64, "eps": 0.1, "verifiers": ["Crown(x=1)", "Pgd()"]}
 NAMES = ["crown", "pgd"]
@@ -126,7 +126,7 @@ def test_a_manifest_whose_facts_were_edited(path, change):
 @pytest.mark.parametrize("change", [{"images": 60}, {"verifiers": ["crown", "bab"]}])
 def test_facts_that_follow_from_the_subject_are_not_believed(path, change):
     manifest = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps(sealed_manifest({**manifest, **change})))
+    (path / "manifest.json").write_text(json.dumps(sealed({**manifest, **change})))
     (name,) = change
     with (
         pytest.raises(RunError, match=rf"manifest\.json is damaged: {name} is "),

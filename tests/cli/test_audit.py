@@ -10,7 +10,7 @@ import pytest
 from maar.cli.main import main
 from maar.exchange.onnx_out import write_onnx
 from maar.networks import make
-from maar.seals import sealed_manifest
+from maar.seals import sealed
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_a_network_that_has_changed(here, maar):
 def test_a_network_that_has_moved(here, maar):
     manifest = json.loads((here / "store" / "manifest.json").read_text())
     manifest["source"]["network"] = str(here / "gone.onnx")
-    (here / "store" / "manifest.json").write_text(json.dumps(sealed_manifest(manifest)))
+    (here / "store" / "manifest.json").write_text(json.dumps(sealed(manifest)))
     code, _, err = maar("store")
     assert code == 2
     assert "gone.onnx is no longer there: give --network" in err
@@ -121,7 +121,7 @@ def test_a_network_that_has_moved(here, maar):
 def test_a_store_that_does_not_say_where_its_network_is(here, maar):
     manifest = json.loads((here / "store" / "manifest.json").read_text())
     del manifest["source"]
-    (here / "store" / "manifest.json").write_text(json.dumps(sealed_manifest(manifest)))
+    (here / "store" / "manifest.json").write_text(json.dumps(sealed(manifest)))
     assert "does not say where its network is: give --network" in maar("store")[2]
     assert maar("store", "--network", "net.onnx", "--indices", "3,5")[0] == 0
 

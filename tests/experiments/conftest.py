@@ -14,7 +14,7 @@ from maar.experiments.plan import Choice, make_plan, network_of
 from maar.experiments.tables import experiment, profiles
 from maar.files import sha256_file
 from maar.networks import NETWORKS, weights_hash
-from maar.seals import seal_line, sealed_manifest
+from maar.seals import seal_line, sealed
 from maar.train.run import Run as TrainingRun
 from maar.train.run import load_network
 
@@ -117,15 +117,15 @@ def certify(task, verdicts, **changes):
     }
     store = task.run.folder / "certify" / f"eps-{eps:.4g}-{len(verdicts)}-{task.weights}"
     store.mkdir(parents=True, exist_ok=True)
-    (store / "manifest.json").write_text(json.dumps(sealed_manifest(about)))
+    (store / "manifest.json").write_text(json.dumps(sealed(about)))
     lines, seal = b"", about["key"]
     for index, verdict in enumerate(verdicts):
         by = {"misclassified": "misclassified", "unknown": None}.get(verdict, "crown")
         times = {"misclassified": 0.5} | ({} if by == "misclassified" else {"crown": 1.5})
         line = {"index": index, "label": 0, "verdict": verdict, "by": by, "times": times}
         line |= {"seconds": sum(times.values()), **MORE[verdict]}
-        sealed, seal = seal_line(seal, line)
-        lines += sealed + b"\n"
+        text, seal = seal_line(seal, line)
+        lines += text + b"\n"
     (store / "verdicts.jsonl").write_bytes(lines)
     return store
 

@@ -24,6 +24,7 @@ from maar.report.model import (
     Table,
 )
 from maar.report.png import data_uri
+from maar.seals import seal_line, sealed
 
 NASTY = "<script>alert('a & b')</script>_%$"
 """A run's name: whoever renders has to escape it."""
@@ -289,7 +290,7 @@ def write_store(
     subject = {"weights": f"{abs(hash((network, weights))):064x}", "split": split, "eps": eps}
     manifest = {
         "key": "k",
-        "format": 2,
+        "format": 3,
         "subject": subject,
         "network": network,
         "data": "mnist",
@@ -299,7 +300,7 @@ def write_store(
         "preset": preset,
         "source": {"weights": weights},
     }
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    (path / "manifest.json").write_text(json.dumps(sealed(manifest)))
     by = {
         "misclassified": "misclassified",
         "falsified": "pgd",
@@ -316,8 +317,7 @@ def write_store(
                 line |= {"margin": -0.01 * len(lines) - 0.01, "target": 9}
                 _write_pair(path, len(lines))
             lines.append(line)
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (path / "verdicts.jsonl").write_text(text)
+    last = _write_lines(path / "verdicts.jsonl", "k", lines)
     if summary:
         images = len(lines)
         counts = {name: verdicts.get(name, 0) for name in (*by, "error")}
@@ -342,9 +342,21 @@ def write_store(
             **share,
             "verifiers": {name: {"seconds": 1.5, **row} for name, row in verifiers.items()},
             "seconds": 4.5,
+            "lines": images,
+            "last_seal": last,
         }
-        (path / "summary.json").write_text(json.dumps(content))
+        (path / "summary.json").write_text(json.dumps(sealed(content)))
     return path
+
+
+def _write_lines(path: Path, seal: str, lines: list[dict]) -> str:
+    """Write sealed lines; return the last seal."""
+    content = b""
+    for line in lines:
+        text, seal = seal_line(seal, line)
+        content += text + b"\n"
+    path.write_bytes(content)
+    return seal
 
 
 def write_radii(path: Path, radii: dict[float, float | None]) -> Path:
@@ -352,7 +364,8 @@ def write_radii(path: Path, radii: dict[float, float | None]) -> Path:
     path.mkdir(parents=True)
     subject = {"weights": "a" * 64, "split": "test", "largest": 0.5, "tolerance": 0.001}
     manifest = {"subject": subject, "network": "net.onnx", "data": "cifar10", "split": "test"}
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    manifest |= {"key": "k", "format": 3}
+    (path / "manifest.json").write_text(json.dumps(sealed(manifest)))
     lines = []
     for index, (lower, upper) in enumerate(radii.items()):
         line = {"index": index, "label": 3, "verdict": "found", "lower": lower, "upper": upper}

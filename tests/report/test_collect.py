@@ -8,6 +8,7 @@ from maar.errors import UsageError
 from maar.files import locked
 from maar.report.build import make_report
 from maar.report.collect import collect, indices
+from maar.seals import sealed
 
 
 def test_a_run_with_all_that_belongs_to_it(tmp_path, make_run, make_store, make_radii):
@@ -80,21 +81,40 @@ def test_a_summary_that_the_verdicts_belie_is_not_believed(tmp_path, make_store)
     (path / "summary.json").write_text(text.replace('"verified": 3', '"verified": 4'))
     found = collect([path])
     assert found.runs[0].certifications[0].summary["verified"] == 3
-    assert "counted again" in found.problems[0]
+    assert "summary.json was changed" in found.problems[0]
+    assert "counted again" in found.problems[1]
 
 
 def test_a_verdict_that_nobody_knows_is_told(tmp_path, make_store):
     path = make_store(tmp_path / "s", {"verified": 3})
     text = (path / "verdicts.jsonl").read_text()
     (path / "verdicts.jsonl").write_text(text.replace("verified", "approved", 1))
-    assert "1 lines have no verdict that is known" in collect([path]).problems[0]
+    changed, strange = collect([path]).problems
+    assert "its verdicts were changed, in line 1 or before it" in changed
+    assert "1 lines have no verdict that is known" in strange
+
+
+def test_a_store_without_seals_is_told(tmp_path, make_store):
+    path = make_store(tmp_path / "s", {"verified": 3})
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, "format": 2}))
+    (problem,) = collect([path]).problems
+    assert problem.endswith("s is of a format without seals: an edit by hand would not show here")
+
+
+@pytest.mark.parametrize("name", ["network", "data", "preset", "images"])
+def test_facts_that_were_changed_are_told(tmp_path, make_store, name):
+    path = make_store(tmp_path / "s", {"verified": 3})
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, name: 7}))
+    assert "manifest.json was changed" in collect([path]).problems[0]
 
 
 def test_a_short_look_does_not_hide_the_other_verdicts(tmp_path, make_store):
     path = make_store(tmp_path / "s", {"misclassified": 1, "verified": 3})
     everything = json.loads((path / "summary.json").read_text())
     few = {**everything, "images": 1, "indices": "0-0", "verified": 0, "certified": 0.0}
-    (path / "summary.json").write_text(json.dumps(few))
+    (path / "summary.json").write_text(json.dumps(sealed(few)))
     found = collect([path])
     store = found.runs[0].certifications[0]
     assert (store.images, store.summary["certified"], store.is_complete) == (4, 0.75, True)

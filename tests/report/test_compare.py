@@ -6,6 +6,7 @@ import pytest
 
 from maar.errors import RunError, UsageError
 from maar.report.compare import compare
+from maar.seals import seal_line, sealed
 
 WORDS = {"v": "verified", "f": "falsified", "m": "misclassified", "u": "unknown", "e": "error"}
 
@@ -22,13 +23,18 @@ def store(path, verdicts, eps=0.1, data="d" * 64, weights="w" * 64, split="test"
         "verifiers": ["misclassified", "crown"],
         **facts,
     }
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    manifest |= {"key": "k", "format": 3}
+    (path / "manifest.json").write_text(json.dumps(sealed(manifest)))
     lines = [
         {"index": i, "label": 0, "verdict": WORDS[v], "by": None, "seconds": 0, "times": {}}
         for i, v in enumerate(verdicts)
         if v != "-"
     ]
-    (path / "verdicts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    content, seal = b"", "k"
+    for line in lines:
+        text, seal = seal_line(seal, line)
+        content += text + b"\n"
+    (path / "verdicts.jsonl").write_bytes(content)
     return path
 
 

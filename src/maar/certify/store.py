@@ -30,12 +30,11 @@ from maar.certify.record import Record, check_record
 from maar.errors import RunError, UsageError
 from maar.files import locked, write_bytes, write_text
 from maar.seals import (
-    SEAL,
     file_seal,
-    manifest_holds,
+    holds,
     open_line,
     seal_line,
-    sealed_manifest,
+    sealed,
     strict_json,
 )
 from maar.unpacking import read_limited
@@ -50,6 +49,7 @@ FORMAT = 3
 SEALED = 3
 """The first format with seals."""
 EVIDENCE = "counterexample"
+LAST = "last_seal"
 # Facts beside the subject that follow from it: folders of one key have the same.
 DETERMINED = ("split", "images", "verifiers")
 
@@ -158,13 +158,15 @@ def _check_summary(path: Path, content: bytes, lines: Path, seals: list[str]) ->
         if not isinstance(summary, dict):
             raise ValueError("it is no JSON object")
         count = whole(summary, "lines")
+        if not holds(summary):
+            raise ValueError("its seal does not fit: it was changed")
     except ValueError as error:
         raise RunError(f"{path} is damaged: {_one_line(error)}") from None
     if count >= len(seals):
         raise RunError(
             f"{lines} is damaged: it ends after line {len(seals) - 1}, {SUMMARY} counts {count}"
         )
-    if summary.get(SEAL) != seals[count]:
+    if summary.get(LAST) != seals[count]:
         raise RunError(f"{path} is damaged: it does not name the seal of line {count}")
 
 
@@ -213,7 +215,7 @@ class Store:
             about = {"key": self.key, "format": FORMAT, "subject": subject}
             self._write_manifest({**about, **facts, "asked": ""})
         manifest = read_manifest(self.path)
-        if manifest["key"] != self.key:
+        if manifest["key"] != self.key or manifest["format"] != FORMAT:
             raise UsageError(
                 f"{self.path} is about something else ({difference(manifest, subject)}): "
                 "give another folder with --out"
@@ -225,7 +227,7 @@ class Store:
         return manifest
 
     def _write_manifest(self, content: dict[str, Any]) -> None:
-        text = json.dumps(sealed_manifest(content), indent=1)
+        text = json.dumps(sealed(content), indent=1)
         write_text(self.path / MANIFEST, text + "\n")
 
     @property
@@ -301,7 +303,7 @@ class Store:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Replace summary.json."""
-        content = {**summary, "lines": len(self.lines), SEAL: self._seal}
+        content = sealed({**summary, "lines": len(self.lines), LAST: self._seal})
         write_text(self.path / SUMMARY, json.dumps(content, indent=1) + "\n")
 
     def drop_summary(self) -> None:
@@ -340,7 +342,7 @@ def _check_manifest(content: dict[str, Any]) -> None:
         raise ValueError("its key is not that of its subject")
     if format >= SEALED:
         indices_of(content["asked"], content["images"])
-        if not manifest_holds(content):
+        if not holds(content):
             raise ValueError("its seal does not fit: it was changed")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,13 +22,14 @@ from maar.eps import Eps
 from maar.errors import MaarError, UsageError
 from maar.files import is_locked
 from maar.report.read import Object, Reader, count, number, table, word, words
-from maar.seals import SEAL, BrokenSeal, manifest_holds, open_line
+from maar.seals import BrokenSeal, file_seal, holds, open_line
 
 VERDICTS = ("misclassified", "falsified", "verified", "unknown", "error")
 MODEL = "model"
 """The weights at the end of a run."""
 SEALED = 3
 """The first format of stores with seals."""
+SHARES = ("certified", "certified_upper")
 MOST = 10_000_000
 """Images in a data set: a damaged file that names more must not fill the memory."""
 
@@ -297,8 +298,7 @@ def _store(path: Path, run: str, reader: Reader) -> Store | None:
     summary = reader.json(path / "summary.json")
     lines = reader.lines(file)
     by_index = {line["index"]: line for line in lines if type(line.get("index")) is int}
-    if count(manifest, "format") >= SEALED:
-        reader.problems += _edits(path, reader.text(file), manifest, summary)
+    reader.problems += _edits(path, reader.text(file), by_index, manifest, summary)
     if not is_radius:
         strange = sum(word(line, "verdict") not in VERDICTS for line in by_index.values())
         if strange:
@@ -326,10 +326,15 @@ def _store(path: Path, run: str, reader: Reader) -> Store | None:
     )
 
 
-def _edits(path: Path, lines: str, manifest: Object, summary: Object) -> Iterator[str]:
+def _edits(
+    path: Path, lines: str, records: dict[int, Object], manifest: Object, summary: Object
+) -> Iterator[str]:
     """Yield what was changed by hand: seals that do not fit. Those that fit prove nothing."""
     advice = "its numbers are not to be trusted (maar audit says more)"
-    if not manifest_holds(manifest):
+    if count(manifest, "format") < SEALED:
+        yield f"{path} is of a format without seals: an edit by hand would not show here"
+        return
+    if not holds(manifest):
         yield f"{path / 'manifest.json'} was changed: {advice}"
     seals = [word(manifest, "key")]
     for place, line in enumerate(lines.encode().split(b"\n")[:-1], 1):
@@ -338,10 +343,19 @@ def _edits(path: Path, lines: str, manifest: Object, summary: Object) -> Iterato
         except BrokenSeal:
             yield f"{path}: its verdicts were changed, in line {place} or before it: {advice}"
             return
-    counted = summary.get("lines")
-    if summary and (type(counted) is not int or not 0 <= counted < len(seals)):
+    for line in records.values():
+        file = path / "counterexamples" / f"{line['index']}.npz"
+        if word(line, "counterexample") and file.is_file():
+            if file_seal(file.read_bytes()) != line["counterexample"]:
+                yield f"{file} is not the counterexample that its line names"
+    if not summary:
+        return
+    counted = count(summary, "lines")
+    if not holds(summary):
+        yield f"{path / 'summary.json'} was changed: {advice}"
+    elif not 0 <= counted < len(seals):
         yield f"{path} has {len(seals) - 1} verdicts, summary.json counts {counted}: {advice}"
-    elif summary and summary.get(SEAL) != seals[count(summary, "lines")]:
+    elif summary.get("last_seal") != seals[counted]:
         yield f"{path / 'summary.json'} is not about the verdicts beside it: {advice}"
 
 
@@ -371,6 +385,8 @@ def _checked(
             "they were counted again"
         )
         return {**counted, **about, "complete": False}
+    if counted["images"] == count(summary, "images"):
+        about |= {name: counted[name] for name in SHARES if name in counted}
     return {**summary, **about}
 
 

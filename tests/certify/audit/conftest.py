@@ -1,5 +1,6 @@
 """A certification with every kind of verdict in it, and an audit of a copy that may be spoilt."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ from maar.certify.audit.run import audit
 from maar.certify.checks import spans
 from maar.certify.run import make_plan, run
 from maar.certify.tally import Tally
-from maar.seals import file_seal, seal_line, sealed_manifest
+from maar.seals import file_seal
 
 EPS = 0.06
 # With the last one, every verifier has settled an image.
@@ -29,6 +30,16 @@ def certified(trained, mnist_mini, tmp_path_factory) -> Path:
     tally = run(plan, out, workers=1)
     assert min(tally.counts[k] for k in ("misclassified", "falsified", "verified", "unknown")) > 0
     return out
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sealed(content):
+    """A manifest or a summary with its seal, whatever is in it."""
+    rest = {k: v for k, v in content.items() if k != "seal"}
+    return {**rest, "seal": digest(json.dumps(rest, sort_keys=True))}
 
 
 class Copy:
@@ -50,18 +61,18 @@ class Copy:
 
     def write(self, lines) -> None:
         """Write lines with seals that hold: as a forger does who has the code."""
-        seal, sealed = self.manifest["key"], []
+        seal, content = self.manifest["key"], ""
         for line in lines:
-            text, seal = seal_line(seal, {k: v for k, v in line.items() if k != "seal"})
-            sealed.append(text + b"\n")
-        (self.path / "verdicts.jsonl").write_bytes(b"".join(sealed))
+            body = json.dumps({k: v for k, v in line.items() if k != "seal"})
+            seal = digest(f"{seal}\n{body}")
+            content += f'{body[:-1]}, "seal": "{seal}"}}\n'
+        (self.path / "verdicts.jsonl").write_text(content)
         if (self.path / "summary.json").exists():
-            self.change_summary(lines=len(sealed), seal=seal)
+            self.change_summary(lines=len(lines), last_seal=seal)
 
     def change_manifest(self, **values):
         """Change facts, and let the seal hold."""
-        content = sealed_manifest({**self.manifest, **values})
-        (self.path / "manifest.json").write_text(json.dumps(content))
+        (self.path / "manifest.json").write_text(json.dumps(sealed({**self.manifest, **values})))
 
     def one(self, verdict):
         """The first line of a verdict."""
@@ -83,7 +94,7 @@ class Copy:
 
     def change_summary(self, **values):
         path = self.path / "summary.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+        path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **values})))
 
     def recount(self):
         """Let the summary fit the lines, as a forger does who has the code."""
@@ -117,3 +128,9 @@ class Copy:
 def store(certified, trained, mnist_mini, tmp_path) -> Copy:
     shutil.copytree(certified, tmp_path / "store")
     return Copy(tmp_path / "store", trained, mnist_mini)
+
+
+@pytest.fixture
+def copy_at() -> type[Copy]:
+    """A folder that was copied already, with another network or other data."""
+    return Copy

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +126,13 @@ def _check_hashes(folder: Folder) -> None:
             f"format {folder.format} has no seals: edits by hand show only where a check fails"
         )
         return
-    rest = {name: value for name, value in folder.manifest.items() if name != "seal"}
-    if folder.manifest.get("seal") != digest(json.dumps(rest, sort_keys=True)):
-        _say(folder, None, f"{MANIFEST}: its seal does not fit, so it was changed")
+    _check_seal(folder, MANIFEST, folder.manifest)
+
+
+def _check_seal(folder: Folder, name: str, content: dict[str, Any]) -> None:
+    rest = {key: value for key, value in content.items() if key != "seal"}
+    if content.get("seal") != digest(json.dumps(rest, sort_keys=True)):
+        _say(folder, None, f"{name}: its seal does not fit, so it was changed")
 
 
 def _read_lines(folder: Folder) -> None:
@@ -152,6 +157,7 @@ def _read_lines(folder: Folder) -> None:
             folder.summed[record["index"]] = record
         places.setdefault(record["index"], []).append((number, record["verdict"]))
     if folder.frame.is_sealed and folder.summary is not None:
+        _check_seal(folder, "summary.json", folder.summary)
         _check_end(folder, summed, seals)
     _judge_repeats(folder, {i: lines for i, lines in places.items() if len(lines) > 1})
 
@@ -161,7 +167,7 @@ def _check_end(folder: Folder, summed: Any, seals: list[str]) -> None:
     assert folder.summary is not None
     if type(summed) is not int or not 0 <= summed < len(seals):
         _say(folder, None, f"summary.json counts {summed} lines, {LINES} has {folder.lines}")
-    elif folder.summary.get("seal") != seals[summed]:
+    elif folder.summary.get("last_seal") != seals[summed]:
         _say(folder, None, f"summary.json does not name the seal of line {summed} of {LINES}")
     elif summed < folder.lines:
         folder.notes.append(f"{folder.lines - summed} lines came after summary.json")
@@ -177,7 +183,7 @@ def _judge_repeats(folder: Folder, repeats: dict[int, list[tuple[int, str]]]) ->
             )
             _say(folder, index, f"{words} of {LINES}")
             continue
-        for (number, verdict), (later, _) in zip(lines, lines[1:], strict=False):
+        for (number, verdict), (later, _) in pairwise(lines):
             if verdict in FINAL:
                 _say(folder, index, f"{verdict} in line {number} of {LINES}, again in line {later}")
     if repeats:
@@ -197,8 +203,8 @@ def _note_images(folder: Folder) -> None:
         )
     if images and images != list(range(len(images))):
         folder.notes.append(
-            f"the folder has a choice of {len(images)} images ({_few(images)}), not the first ones: "
-            "its shares are about these alone"
+            f"the folder has a choice of {len(images)} images ({_few(images)}), not the first "
+            "ones: its shares are about these alone"
         )
 
 

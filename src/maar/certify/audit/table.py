@@ -67,11 +67,11 @@ def explanations(report: Report) -> list[str]:
 
 def on_trust(report: Report) -> str:
     """Return how many verdicts, and how many recorded bounds, rest on trust."""
-    if not report.verified:
-        return "no verified image"
     text = f"{report.on_trust:,} of {report.verified:,} verified verdicts rest on trust"
     if report.bounds_on_trust:
-        text += f", and {report.bounds_on_trust:,} of their bounds"
+        text += f", {report.bounds_on_trust:,} of their bounds"
+    if report.open_on_trust:
+        text += f", proved classes of {report.open_on_trust:,} unknown images"
     return text
 
 
