@@ -24,7 +24,7 @@ def check_normalisation(subject: Subject, data: DataSet, split: str) -> None:
     indices = list(range(min(IMAGES, data.size(split))))
     x, y = data.images(split, indices), data.labels(split, indices)
     # The reader puts the two in front, as a layer of its own.
-    with_them, without = _accuracy(subject.net, x, y), _accuracy(subject.net[1:], x, y)
+    with_them, without = (_accuracy(subject.net[start:], x, y) for start in (0, 1))
     if without - with_them >= LOSS:
         print(
             f"maar: warning: {subject.name} is right on {100 * with_them:.1f} % of the first "
@@ -34,7 +34,7 @@ def check_normalisation(subject: Subject, data: DataSet, split: str) -> None:
         )
 
 
-def _accuracy(net: nn.Sequential, x: Tensor, y: Tensor) -> float:
+def _accuracy(net: nn.Module, x: Tensor, y: Tensor) -> float:
     import torch
 
     with torch.no_grad():
