@@ -21,10 +21,13 @@ def check_normalisation(subject: Subject, data: DataSet, split: str) -> None:
     """Warn on stderr if the network is less accurate with --mean and --std than without them."""
     if subject.source["mean"] is None and subject.source["std"] is None:
         return
+    from torch import nn
+
     indices = list(range(min(IMAGES, data.size(split))))
     x, y = data.images(split, indices), data.labels(split, indices)
     # The reader puts the two in front, as a layer of its own.
-    with_them, without = _accuracy(subject.net, x, y), _accuracy(subject.net[1:], x, y)
+    bare = nn.Sequential(*list(subject.net)[1:])
+    with_them, without = _accuracy(subject.net, x, y), _accuracy(bare, x, y)
     if without - with_them >= LOSS:
         print(
             f"maar: warning: {subject.name} is right on {100 * with_them:.1f} % of the first "
