@@ -32,7 +32,8 @@ texts when the documentation is built.
 | 0 | done |
 | 1 | a well-formed request failed: data absent, file damaged, disk full |
 | 2 | the request cannot be: an unknown name, a bad value |
-| 130, 143, 129 | interrupted (Ctrl-C), terminated (SIGTERM), terminal closed (SIGHUP); what was finished is kept |
+| 130 | interrupted (Ctrl-C); what was finished is kept |
+| 143 | terminated (SIGTERM); what was finished is kept |
 
 Every error is one line on stderr that starts with `maar: error:`.
 """

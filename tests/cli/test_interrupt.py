@@ -230,10 +230,13 @@ def test_a_main_thread_that_does_not_come_back(tmp_path, body, way_on, number, c
         text=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.2)
-    process.send_signal(number)
-    _, err = process.communicate(timeout=MINUTES)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=MINUTES)
+    finally:
+        process.kill()
     assert (process.returncode, err) == (code, f"maar: {said}{way_on}\n")
 
 

@@ -1,6 +1,7 @@
 """Dispatch: exit codes, one-line errors, and a `--help` that loads nothing heavy."""
 
 import errno
+import functools
 import subprocess
 import sys
 import time
@@ -140,12 +141,12 @@ def test_module_and_script_are_the_same_program():
 
 
 def test_the_script_prepares_its_process_first(monkeypatch):
-    calls = []
-    monkeypatch.setattr(cli, "prepare", lambda: calls.append("prepare"))
-    monkeypatch.setattr(cli, "main", lambda: calls.append("main"))
+    calls, steps = [], ["catch_signals", "follow_starter", "prepare", "main"]
+    for step in steps:
+        monkeypatch.setattr(cli, step, functools.partial(calls.append, step))
     with pytest.raises(SystemExit):
         cli.entry()
-    assert calls == ["prepare", "main"]
+    assert calls == steps
 
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])

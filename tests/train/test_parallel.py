@@ -19,6 +19,7 @@ from maar.methods.colt import COLT
 from maar.methods.maar import MAAR
 from maar.methods.pgd import PGDTraining
 from maar.methods.standard import Standard
+from maar.train import parallel
 from maar.train.checkpoint import load_weights
 from maar.train.parallel import Place, place
 from maar.train.status import read_metrics
@@ -182,6 +183,19 @@ def test_one_process_needs_no_fabric_and_two_say_what_is_missing(tiny, tmp_path,
     train(tiny, tmp_path / "one")
     with pytest.raises(UsageError, match=r"devices = 2 needs .* pip install 'maar\[parallel\]'"):
         train(dataclasses.replace(tiny, devices=2), tmp_path / "two")
+
+
+@pytest.mark.parametrize(("rank", "follows"), [("0", 0), ("1", 1)])
+def test_the_other_processes_end_with_the_first(tiny, monkeypatch, rank, follows):
+    followed = []
+    monkeypatch.setenv("MASTER_PORT", "1234")
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    monkeypatch.setattr(parallel, "follow_parent", lambda: followed.append("first"))
+    monkeypatch.setattr(parallel, "_launch", lambda there, device: pytest.exit("launched"))
+    config = dataclasses.replace(tiny, devices=2, device="cpu")
+    with pytest.raises(pytest.exit.Exception), parallel.connect(config):
+        pass
+    assert len(followed) == follows
 
 
 def test_devices_that_cannot_be(tiny, tmp_path, monkeypatch):
