@@ -33,7 +33,7 @@ def test_the_limits_are_those_of_the_readers():
         f"{limits.ELEMENTS:,}",
         f"{limits.CONSTANT_ELEMENTS:,}",
         f"{limits.RESIDUAL_DEPTH}",
-        f"{limits.VNNLIB_BYTES // limits.MIB} MiB; {limits.VNNLIB2_BYTES // limits.MIB} MiB for 2.0",
+        f"{limits.VNNLIB_BYTES >> 20} MiB; {limits.VNNLIB2_BYTES >> 20} MiB for 2.0",
         f"{limits.DISJUNCTS:,}",
         f"{limits.BOX_NUMBERS:,}",
         f"{limits.PARENTHESES}",

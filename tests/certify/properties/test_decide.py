@@ -71,6 +71,23 @@ def test_a_conjunction_needs_all_of_its_rows(identity, case, prop, rows, verdict
         assert is_true(identity, (2,), question, found.witness)
 
 
+@pytest.mark.parametrize("last", [-0.5, 0.25])
+@pytest.mark.parametrize("at_once", [1, 2, 3, 1024])
+def test_conditions_in_parts_are_the_same_question(
+    identity, case, prop, monkeypatch, last, at_once
+):
+    monkeypatch.setattr("maar.certify.properties.decide.ROWS", at_once)
+    conditions = [([[1, 0]], -1), ([[1, 0], [0, 1]], -2), ([[0, 1]], -3), ([[0, 1]], last)]
+    found = decide(identity, (2,), prop(case([0, 0], [1, 1], *conditions)), timeout=20)
+    assert found.verdict == ("unsat" if last < 0 else "sat")
+
+
+def test_memory_does_not_grow_with_the_square_of_the_conditions(identity, case, prop):
+    conditions = [([[1, 0]], -1.0 - k) for k in range(50_000)]  # (20 GB at once)
+    found = decide(identity, (2,), prop(case([0, 0], [1, 1], *conditions)), timeout=60)
+    assert found.verdict == "unsat"
+
+
 def test_a_disjunction_needs_one(identity, case, prop):
     never, always = ([[1, 0]], -1), ([[0, 1]], 0.5)
     box = [0, 0], [1, 1]
