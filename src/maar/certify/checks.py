@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 MOST_IMAGES = 1 << 24
 """More than any data set has: a larger number in a file is no number of images."""
@@ -41,7 +41,7 @@ def number(record: Mapping[str, Any], name: str, least: float = -math.inf) -> fl
     return float(value)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Return whether this is a finite int or float."""
     return type(value) is int or (type(value) is float and math.isfinite(value))
 

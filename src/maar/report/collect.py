@@ -345,9 +345,9 @@ def _edits(
             return
     for line in records.values():
         file = path / "counterexamples" / f"{line['index']}.npz"
-        if word(line, "counterexample") and file.is_file():
-            if file_seal(file.read_bytes()) != line["counterexample"]:
-                yield f"{file} is not the counterexample that its line names"
+        seal = word(line, "counterexample")
+        if seal and file.is_file() and file_seal(file.read_bytes()) != seal:
+            yield f"{file} is not the counterexample that its line names"
     if not summary:
         return
     counted = count(summary, "lines")

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from maar.certify.record import Record
 from maar.certify.tally import VERDICTS
@@ -193,7 +193,7 @@ def _open(record: Record, frame: Frame) -> str:
     return ""
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return type(value) is int or (type(value) is float and math.isfinite(value))
 
 
