@@ -68,9 +68,9 @@ def check_record(record: Record, about: About) -> None:
     image(record, about)
     verdict = text(record, "verdict", WORDS)
     _check_times(record, about)
-    if "lb" in record and record["lb"] is not None:
-        number(record, "lb")
     lb = record.get("lb")
+    if lb is not None:
+        number(record, "lb")
     if verdict == "verified" and not (is_number(lb) and proves(lb)):
         raise ValueError(f"verified, but lb is {lb!r} (accepted: a number > 0)")
     if verdict in ("misclassified", "falsified"):

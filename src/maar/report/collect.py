@@ -345,8 +345,8 @@ def _edits(
             return
     for line in records.values():
         file = path / "counterexamples" / f"{line['index']}.npz"
-        named = word(line, "counterexample")
-        if named and file.is_file() and file_seal(file.read_bytes()) != named:
+        seal = word(line, "counterexample")
+        if seal and file.is_file() and file_seal(file.read_bytes()) != seal:
             yield f"{file} is not the counterexample that its line names"
     if not summary:
         return
