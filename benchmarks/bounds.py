@@ -21,14 +21,14 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.measure import alone, bytes_of, save
-from maar.bounds.alpha_crown import AlphaCrown
-from maar.bounds.bound import Problem, margins
-from maar.bounds.crown import Crown
-from maar.bounds.graph import Graph, compile_network
-from maar.bounds.interval import Interval
-from maar.bounds.linear import Affine
-from maar.bounds.reduced import Reduced, reduce
 from maar.data import load
+from maar.domains.alpha_crown import AlphaCrown
+from maar.domains.bound import Problem, margins
+from maar.domains.crown import Crown
+from maar.domains.graph import Graph, compile_network
+from maar.domains.interval import Interval
+from maar.domains.linear import Affine
+from maar.domains.reduced import Reduced, reduce
 from maar.exchange.onnx_in import read_onnx
 from maar.networks import make
 from maar.regions import Ball

@@ -34,10 +34,10 @@ BLOCK = 32
 WORKER = """
 import json, sys, time
 import torch
-from maar.certify import CASCADE, cascade
-from maar.certify.cascade import Cascade
-from maar.certify.network import PRECISIONS, Network
-from maar.certify.query import Query
+from maar.certification import CASCADE, cascade
+from maar.certification.cascade import Cascade
+from maar.certification.network import PRECISIONS, Network
+from maar.certification.query import Query
 from maar.cli.subject import subject
 from maar.data import load
 

@@ -15,10 +15,10 @@ import time
 
 import torch
 
-from maar.bounds.cauchy import Cauchy
-from maar.bounds.graph import Graph, trace
-from maar.bounds.interval import Interval
-from maar.bounds.zonotope import Zonotope
+from maar.domains.cauchy import Cauchy
+from maar.domains.graph import Graph, trace
+from maar.domains.interval import Interval
+from maar.domains.zonotope import Zonotope
 from maar.networks import make, relu_indices
 from maar.regions import Ball
 

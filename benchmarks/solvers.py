@@ -22,12 +22,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import alone, save
-from maar.certify import VERIFIERS
-from maar.certify.cascade import Cascade
-from maar.certify.crown import crown
-from maar.certify.network import Network
-from maar.certify.query import Query
-from maar.certify.verdict import proves
+from maar.certification import VERIFIERS
+from maar.certification.cascade import Cascade
+from maar.certification.crown import crown
+from maar.certification.network import Network
+from maar.certification.query import Query
+from maar.certification.verdict import proves
 from maar.data import load
 from maar.exchange.onnx_in import read_onnx
 

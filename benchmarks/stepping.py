@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from maar.config import TrainConfig
 from maar.methods.base import Batch, Method, Stage
-from maar.train.optim import make_optimizer
-from maar.train.precision import autocast
+from maar.training.optim import make_optimizer
+from maar.training.precision import autocast
 
 
 def step_times(

@@ -34,14 +34,14 @@ from benchmarks.measure import alone, save, together
 from benchmarks.stepping import median, step_times
 from maar.attacks.pgd import PGD
 from maar.config import TrainConfig
+from maar.core.eps import Eps
 from maar.data import load
-from maar.eps import Eps
 from maar.methods.base import Method
 from maar.methods.colt import COLT
 from maar.methods.maar import MAAR
 from maar.methods.mat import MAT
 from maar.networks import make
-from maar.train.run import load_network
+from maar.training.run import load_network
 
 BATCH = 100
 HALF = 1.0  # of two mix epochs

@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from maar.bounds.bound import margins
-from maar.bounds.crown import Crown
+from maar.core.eps import Eps
+from maar.core.files import write_text
 from maar.data import load
-from maar.eps import Eps
-from maar.files import write_text
+from maar.domains.bound import margins
+from maar.domains.crown import Crown
 from maar.regions import Ball
-from maar.train.run import load_network
+from maar.training.run import load_network
 
 EPS = Eps("0.1")
 IMAGE = 0  # of the test images

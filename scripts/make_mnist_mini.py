@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from maar import data
+from maar.core.files import atomic_path, sha256_file
 from maar.data.mnist_mini import MNIST_MINI
-from maar.files import atomic_path, sha256_file
 
 PER_CLASS = {"train": 500, "test": 100}
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from maar import data
-from maar.errors import MaarError
+from maar.core.errors import MaarError
 from maar.networks.layers import Normalize
 
 # Several workers share the machine, and sums come out the same on every machine.

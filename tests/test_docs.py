@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from benchmarks.methods import minutes
-from maar.bounds.bound import margins
-from maar.bounds.interval import Interval
 from maar.cli.main import COMMANDS
-from maar.errors import UsageError
+from maar.core.errors import UsageError
+from maar.domains.bound import margins
+from maar.domains.interval import Interval
 from maar.networks import Normalize, Residual
 from maar.regions import Ball
 

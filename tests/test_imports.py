@@ -96,9 +96,9 @@ def test_every_package_is_in_the_table():
         ("from maar.methods.colt import COLT", "certify"),
         ("from maar import methods", "certify"),
         ("def f():\n    from ..methods import colt", "certify"),
-        ("from maar.train import trainer", "methods"),
-        ("from maar.bounds import interval", "networks"),
-        ("from maar.certify import store", "report"),
+        ("from maar.training import trainer", "methods"),
+        ("from maar.domains import interval", "networks"),
+        ("from maar.certification import store", "report"),
         ("from maar.cli import main", "train"),
         ("from maar.data import load", "errors"),
         ("if TYPE_CHECKING:\n    from maar.methods import METHODS", "certify"),
@@ -113,7 +113,7 @@ def test_the_rule_can_fail(source, part):
 @pytest.mark.parametrize(
     ("source", "part"),
     [
-        ("from maar.errors import UsageError\nimport torch", "data"),
+        ("from maar.core.errors import UsageError\nimport torch", "data"),
         ("from . import colt\nfrom .colt import COLT", "methods"),
         ("from maar.methods import METHODS", "train"),
         ("if TYPE_CHECKING:\n    from maar.config import TrainConfig", "methods"),

@@ -6,7 +6,7 @@ from torch import nn
 
 from maar.attacks import APGD, PGD, margin
 from maar.attacks.attack import suffix_of
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.regions import Ball, LatentBox, LatentZonotope, SmallBox
 
 ATTACKS = {

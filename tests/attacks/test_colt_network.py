@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from maar.attacks import search
+from maar.core.errors import RunError
 from maar.data import load
-from maar.errors import RunError
 from maar.regions import Ball
 
 NETS = Path(__file__).parents[3] / "shared" / "nets"

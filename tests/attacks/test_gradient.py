@@ -11,7 +11,7 @@ from maar.attacks.attack import suffix_of
 from maar.attacks.first_conv import InputGradient
 from maar.attacks.gradient import Climber, Unknown
 from maar.attacks.losses import LOSSES
-from maar.bounds.interval import Interval
+from maar.domains.interval import Interval
 from maar.networks import NETWORKS, make
 from maar.networks.layers import Normalize, Residual
 from maar.regions import Ball, LatentBox, LatentZonotope, SmallBox

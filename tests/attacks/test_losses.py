@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from maar.attacks.losses import LOSSES, cross_entropy, dlr, margin
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 
 Z = torch.tensor([[1.0, 4.0, 2.0, 0.0], [3.0, 1.0, 0.0, -1.0]])
 Y = torch.tensor([1, 2])

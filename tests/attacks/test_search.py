@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from maar.attacks import APGD, PGD, search
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.regions import Ball
 
 QUICK = (

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from maar.cli.main import main
+from maar.core.seals import sealed
 from maar.exchange.onnx_out import write_onnx
 from maar.networks import make
-from maar.seals import sealed
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from maar.cli.main import main
-from maar.seals import seal_line
+from maar.core.seals import seal_line
 
 IMAGES = 24
 
@@ -313,7 +313,7 @@ def test_two_at_once(here, maar):
 
 
 def test_images_that_fail_are_told_and_taken_again(here, maar, monkeypatch):
-    from maar.certify.verifiers.pgd import Pgd
+    from maar.certification.verifiers.pgd import Pgd
 
     answer = Pgd.__call__
 

@@ -101,7 +101,7 @@ def test_other_questions_do_not_replace_the_answer(here, maar):
 def test_an_onnx_file(here, maar):
     pytest.importorskip("onnx")
     from maar.exchange.onnx_out import write_onnx
-    from maar.train.run import load_network
+    from maar.training.run import load_network
 
     net, _ = load_network("runs/my")
     write_onnx(net, "my.onnx", (1, 3, 3))
@@ -145,7 +145,7 @@ def test_ctrl_c(here, maar, monkeypatch):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("maar.train.metrics.search", stop)
+    monkeypatch.setattr("maar.training.metrics.search", stop)
     code, _, err = maar("runs/my")
     assert (code, err) == (130, "maar: interrupted; nothing was written\n")
     assert not list(here.glob("runs/my/evaluate*"))

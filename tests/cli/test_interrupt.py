@@ -167,7 +167,7 @@ def test_certify_on_a_cluster(here):
 # A library that keeps the interpreter to itself: no Python code runs while it does.
 DEAF = """
 import ctypes, time
-from maar.certify.fork_server import start
+from maar.certification.fork_server import start
 def work(pipe):
     pipe.send(None)
     ctypes.PyDLL(None).sleep(100)

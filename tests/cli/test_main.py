@@ -12,7 +12,7 @@ import pytest
 from maar import __version__
 from maar.cli import main as cli
 from maar.cli.main import main
-from maar.errors import RunError, UsageError
+from maar.core.errors import RunError, UsageError
 
 
 def maar(*args, **kwargs):

@@ -7,7 +7,7 @@ import pytest
 import tyro
 
 from maar.cli.parse import one_line, parse
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from maar.certify.radius.display import spell
+from maar.certification.radius.display import spell
 from maar.cli.main import main
 
 

@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from maar.certify import fork_server, ray_workers
-from maar.certify.workers import LOCAL
+from maar.certification import fork_server, ray_workers
+from maar.certification.workers import LOCAL
 from maar.cli.main import main
 
 

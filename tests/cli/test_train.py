@@ -12,7 +12,7 @@ import pytest
 from maar.cli.main import main
 from maar.config import Config, load, to_toml
 from maar.config.flags import parse_command
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.methods.pgd import PGDTraining
 
 

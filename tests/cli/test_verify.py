@@ -87,7 +87,7 @@ def test_neither(folder, capsys):
 
 
 def test_the_reason_of_an_open_question_is_no_part_of_the_answer(folder, capsys, monkeypatch):
-    from maar.certify.properties import decide
+    from maar.certification.properties import decide
 
     decision = decide.Decision("unknown", None, 0.1, reason="too near zero")
     monkeypatch.setattr(decide, "decide", lambda *args, **kwargs: decision)
@@ -115,7 +115,7 @@ def test_mean_and_std(folder, capsys):
 
 
 def test_a_step_that_does_not_end(folder, capsys, monkeypatch):
-    from maar.certify.properties import STEPS, attack
+    from maar.certification.properties import STEPS, attack
 
     monkeypatch.setattr(attack, "QUICK", lambda question: time.sleep(60))
     assert STEPS["attack"] is attack.QUICK

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from maar.config.load import build
-from maar.unpacking import tomllib as toml
+from maar.core.unpacking import tomllib as toml
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 

@@ -10,7 +10,7 @@ from maar.attacks.pgd import PGD
 from maar.config import Config, config_hash, load
 from maar.config.dump import flat, to_table
 from maar.config.flags import Extra, flags_of, parse_command
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.methods import METHODS
 from maar.methods.base import Method
 from maar.methods.pgd import PGDTraining
@@ -31,7 +31,7 @@ class Wrapper(Method):
 
 @pytest.fixture(autouse=True)
 def wrapper(monkeypatch):
-    from maar.registry import Registry
+    from maar.core.registry import Registry
 
     monkeypatch.setitem(METHODS._entries, "wrapper", "")
     get = Registry.__getitem__

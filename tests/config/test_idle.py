@@ -5,10 +5,10 @@ import pytest
 from maar.config import Config, load, recipes, to_toml
 from maar.config.flags import parse_command
 from maar.config.idle import idle
-from maar.errors import UsageError
+from maar.core.errors import UsageError
+from maar.core.settings import OnlyWith, hints, is_group
 from maar.methods import METHODS
 from maar.methods.maar import MAAR
-from maar.settings import OnlyWith, hints, is_group
 
 HEAD = 'data = "mnist_mini"\n[method]\nname = "colt"\n'
 

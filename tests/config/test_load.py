@@ -9,7 +9,7 @@ import pytest
 from maar.attacks.pgd import PGD
 from maar.config import Config, load, recipes
 from maar.config.load import line_of
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.methods.base import Method
 from maar.methods.pgd import PGDTraining
 from maar.methods.standard import Standard
@@ -35,8 +35,8 @@ class Bare(Method):
 @pytest.fixture(autouse=True)
 def wrappers(monkeypatch):
     """Both methods under their names, without a module."""
+    from maar.core.registry import Registry
     from maar.methods import METHODS
-    from maar.registry import Registry
 
     monkeypatch.setitem(METHODS._entries, "wrapper", "")
     monkeypatch.setitem(METHODS._entries, "bare", "")

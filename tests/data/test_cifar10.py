@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from maar.core.errors import RunError
 from maar.data import cifar10 as module
 from maar.data.raw import Raw
-from maar.errors import RunError
 
 
 def picture(rows):

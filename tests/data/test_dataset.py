@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from maar.core.errors import UsageError
 from maar.data.dataset import Arrays, Info, make, split_indices
-from maar.errors import UsageError
 
 
 def example(n=40, dtype=np.uint8):

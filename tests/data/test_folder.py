@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from maar import data
-from maar.errors import RunError, UsageError
+from maar.core.errors import RunError, UsageError
 
 
 def write_png(path, image):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from maar.core.errors import RunError
 from maar.data.idx import read
-from maar.errors import RunError
 
 HEADER = bytes([0, 0, 8, 3]) + np.array([2, 2, 3], ">u4").tobytes()
 BODY = bytes(range(12))

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from maar import data, limits
+from maar.core.errors import MaarError, RunError, UsageError
+from maar.core.unpacking import gunzip, read_npz
 from maar.data import idx, png
-from maar.errors import MaarError, RunError, UsageError
-from maar.unpacking import gunzip, read_npz
 
 
 def npy(array) -> bytes:
@@ -101,8 +101,8 @@ def test_no_memory_is_an_error_of_one_line(tmp_path):
     code = (
         "import resource, sys, numpy\n"
         "from pathlib import Path\n"
-        "from maar.unpacking import read_npz\n"
-        "from maar.errors import RunError\n"
+        "from maar.core.unpacking import read_npz\n"
+        "from maar.core.errors import RunError\n"
         "resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))\n"
         "try:\n    read_npz(Path(sys.argv[1]), 1 << 40)\n"
         "except RunError as error:\n    print(error)\n"

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from maar import data
+from maar.core.errors import RunError, UsageError
 from maar.data.augment import AUGMENTS
-from maar.errors import RunError, UsageError
 
 # One row a data set: channels, size, classes, train, test.
 ROWS = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from maar import data
-from maar.errors import RunError, UsageError
+from maar.core.errors import RunError, UsageError
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.integers(0, 256, (6, 3, 8, 9), np.uint8), np.array([0, 1, 2, 0, 1, 2])

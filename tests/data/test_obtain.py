@@ -9,9 +9,9 @@ import time
 import pytest
 
 from maar import data
+from maar.core.errors import RunError, UsageError
 from maar.data import obtain
 from maar.data.published import Unavailable
-from maar.errors import RunError, UsageError
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import tarfile
 import pytest
 
 from maar import data
+from maar.core.errors import RunError
 from maar.data import packages
 from maar.data.packages import Debian, Installed, Npm
-from maar.errors import RunError
 
 
 @pytest.fixture

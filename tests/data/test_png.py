@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maar.core.errors import RunError
 from maar.data import png
-from maar.errors import RunError
 
 COLOURS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from maar import data
-from maar.errors import RunError
+from maar.core.errors import RunError
 
 
 @pytest.fixture

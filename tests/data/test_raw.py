@@ -6,8 +6,8 @@ import tarfile
 
 import pytest
 
+from maar.core.errors import RunError
 from maar.data.raw import Raw
-from maar.errors import RunError
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_nothing_is_written_outside(places, tmp_path):
 
 def test_archives_and_files_have_a_limit(places, monkeypatch):
     folder, scratch = places
-    monkeypatch.setattr("maar.limits.RAW_BYTES", 1000)
+    monkeypatch.setattr("maar.core.limits.RAW_BYTES", 1000)
     tar(folder / "set.tgz", {"x": bytes(600), "y": bytes(600)})
     with pytest.raises(RunError, match=r"set\.tgz is too large"):
         list(Raw(folder, scratch, ("set.tgz",)).find("x"))

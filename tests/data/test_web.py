@@ -9,9 +9,9 @@ import time
 import pytest
 
 from maar import data
+from maar.core.errors import RunError
 from maar.data import web
 from maar.data.web import Web
-from maar.errors import RunError
 
 
 def publish(site, tiny):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from maar import limits
-from maar.certify.properties import STEPS
+from maar.certification.properties import STEPS
+from maar.core import limits
 from maar.exchange.onnx_operators import OPERATORS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "exchange.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ pytest.importorskip("vnnlib")
 import hostile  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 
-from maar.errors import MaarError  # noqa: E402
+from maar.core.errors import MaarError  # noqa: E402
 from maar.exchange.instances import read_instances  # noqa: E402
 from maar.exchange.onnx_in import read_with_shape  # noqa: E402
 from maar.exchange.onnx_operators import OPERATORS  # noqa: E402

@@ -14,9 +14,9 @@ pytest.importorskip("vnnlib")
 
 import hostile
 
-from maar import limits
 from maar.cli.main import main
-from maar.errors import UsageError
+from maar.core import limits
+from maar.core.errors import UsageError
 from maar.exchange.onnx_fields import require_few
 from maar.exchange.vnnlib import read_vnnlib
 from maar.exchange.vnnlib1 import parse

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maar.errors import MaarError, RunError, UsageError
+from maar.core.errors import MaarError, RunError, UsageError
 from maar.exchange.onnx_in import read_onnx
 from maar.exchange.onnx_operators import OPERATORS
 from maar.networks import Normalize, Residual, fold, make, weights_hash

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from maar.errors import MaarError, RunError, UsageError
+from maar.core.errors import MaarError, RunError, UsageError
 from maar.exchange.onnx_in import read_onnx, read_with_shape
 from maar.exchange.onnx_out import onnx_bytes, write_onnx
 from maar.networks import NETWORKS, Normalize, Residual, make, weights_hash

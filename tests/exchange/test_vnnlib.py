@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maar.errors import RunError, UsageError
+from maar.core.errors import RunError, UsageError
 from maar.exchange.instances import Instance, read_instances, write_instances
 from maar.exchange.vnnlib import _decimal, read_vnnlib, write_vnnlib
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.exchange.vnnlib1 import parse
 
 HEAD = """; a comment (with parentheses)

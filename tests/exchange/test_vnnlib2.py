@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from maar.errors import RunError, UsageError
+from maar.core.errors import RunError, UsageError
 from maar.exchange import vnnlib1, vnnlib2
 
 HEAD = """(vnnlib-version <2.0>)

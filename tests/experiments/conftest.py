@@ -5,18 +5,18 @@ import json
 import pytest
 import torch
 
-from maar.certify.store import FORMAT, key_of
+from maar.certification.store import FORMAT, key_of
 from maar.config import config_hash, to_toml
+from maar.core.errors import MaarError
+from maar.core.files import sha256_file
+from maar.core.seals import seal_line, sealed
 from maar.data import DATASETS, info
-from maar.errors import MaarError
 from maar.experiments.kept import choose, settings_of
 from maar.experiments.plan import Choice, make_plan, network_of
 from maar.experiments.tables import experiment, profiles
-from maar.files import sha256_file
 from maar.networks import NETWORKS, weights_hash
-from maar.seals import seal_line, sealed
-from maar.train.run import Run as TrainingRun
-from maar.train.run import load_network
+from maar.training.run import Run as TrainingRun
+from maar.training.run import load_network
 
 IMAGES = 50
 

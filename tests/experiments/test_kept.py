@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from maar.certify.presets import PRESETS
+from maar.certification.presets import PRESETS
+from maar.core.files import json_text
 from maar.experiments import kept, work
 from maar.experiments.kept import caveat, keep, model_hash, recall
 from maar.experiments.launch import Local
@@ -14,11 +15,10 @@ from maar.experiments.measured import in_folder, keep_all, left, require_data, s
 from maar.experiments.plan import ordered
 from maar.experiments.results import result
 from maar.experiments.show import markdown
-from maar.files import json_text
 from maar.networks import weights_hash
-from maar.report.build import make_report
-from maar.report.collect import collect
-from maar.train.run import load_network
+from maar.reporting.build import make_report
+from maar.reporting.collect import collect
+from maar.training.run import load_network
 
 VERDICTS = ["verified"] * 4 + ["misclassified"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from maar.config import to_toml
-from maar.errors import RunError, UsageError
+from maar.core.errors import RunError, UsageError
 from maar.experiments.estimate import (
     attack_seconds,
     epoch_seconds,
@@ -16,7 +16,7 @@ from maar.experiments.estimate import (
 )
 from maar.experiments.measured import State, require_data, require_same, state_of
 from maar.networks import weights_hash
-from maar.train.run import load_network
+from maar.training.run import load_network
 
 VERDICTS = ["verified", "misclassified", "falsified", "unknown", "verified"] * 10
 

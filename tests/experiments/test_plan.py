@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from maar.config import config_hash, load, recipes
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.experiments.plan import ordered
 
 MNIST = {"settings": ("mnist-0.1",)}

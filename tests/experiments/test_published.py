@@ -2,7 +2,7 @@
 
 import pytest
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.experiments.published import FILE, everything, published, read
 from maar.experiments.tables import experiment, experiments, settings
 

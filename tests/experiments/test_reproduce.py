@@ -177,7 +177,7 @@ def test_a_failed_row_is_named_at_the_end(here, capsys):
 
 
 def test_without_the_packages_of_a_report_there_is_a_line_about_it(here, capsys, monkeypatch):
-    monkeypatch.setattr("maar.report.write.find_spec", lambda name: None)
+    monkeypatch.setattr("maar.reporting.write.find_spec", lambda name: None)
     _report(here / "x.json", {"rows": [], "title": "x", "command": "x"}, here / "x")
     said = capsys.readouterr().out
     assert said.startswith("no page: maar report needs jinja2")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from maar.certify.presets import PRESETS
-from maar.errors import UsageError
+from maar.certification.presets import PRESETS
+from maar.core.errors import UsageError
 from maar.experiments.tables import experiment, experiments, profiles, settings
 
 NAMES = {

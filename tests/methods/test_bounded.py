@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from maar.attacks.pgd import PGD
-from maar.bounds.bound import margins
-from maar.bounds.interval import Interval
 from maar.config import TrainConfig
-from maar.eps import Eps
+from maar.core.eps import Eps
+from maar.domains.bound import margins
+from maar.domains.interval import Interval
 from maar.methods import METHODS, shi
 from maar.methods.base import Batch, Stage
 from maar.methods.batchnorm import Statistics

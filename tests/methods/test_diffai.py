@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 
 from maar.attacks.pgd import PGD
-from maar.bounds.bound import margins
-from maar.bounds.hybrid_zonotope import HybridZonotope
 from maar.config import TrainConfig
-from maar.eps import Eps
+from maar.core.eps import Eps
+from maar.domains.bound import margins
+from maar.domains.hybrid_zonotope import HybridZonotope
 from maar.methods.base import Batch, Stage
 from maar.methods.bounded import worst_logits
 from maar.methods.diffai import DiffAI

@@ -10,8 +10,8 @@ import pytest
 
 from maar.config.flags import parse_command
 from maar.methods import METHODS
-from maar.train.status import read_metrics
-from maar.train.trainer import train
+from maar.training.status import read_metrics
+from maar.training.trainer import train
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-method.md"
 

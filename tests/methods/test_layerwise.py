@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from maar.attacks import PGD
-from maar.bounds.cauchy import Cauchy
 from maar.config import TrainConfig
-from maar.eps import Eps
-from maar.errors import UsageError
+from maar.core.eps import Eps
+from maar.core.errors import UsageError
+from maar.domains.cauchy import Cauchy
 from maar.methods import METHODS
 from maar.methods.base import Batch, Outputs
 from maar.methods.colt import COLT

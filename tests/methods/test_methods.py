@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from maar.config import TrainConfig
-from maar.eps import Eps
+from maar.core.eps import Eps
 from maar.methods import METHODS
 from maar.methods.base import Batch, Stage
 from maar.methods.layerwise import Layerwise

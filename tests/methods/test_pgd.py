@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from maar.attacks.pgd import PGD
 from maar.config import TrainConfig
-from maar.eps import Eps
+from maar.core.eps import Eps
 from maar.methods.base import Batch, Stage
 from maar.methods.pgd import PGDTraining
 from maar.methods.schedules import Constant

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from maar.attacks.pgd import PGD
-from maar.bounds.graph import trace
-from maar.bounds.interval import Interval
 from maar.config import Config, TrainConfig
+from maar.domains.graph import trace
+from maar.domains.interval import Interval
 from maar.methods.base import Batch, Stage
 from maar.methods.maar import MAAR
 from maar.methods.pgd import PGDTraining
@@ -18,8 +18,8 @@ from maar.methods.rs import RS, matrix_norm, prune_neurons, prune_weights
 from maar.methods.schedules import Constant
 from maar.networks import make
 from maar.regions import Ball
-from maar.train.run import load_network
-from maar.train.trainer import Trainer, train
+from maar.training.run import load_network
+from maar.training.trainer import Trainer, train
 
 ATTACK = PGD(steps=3, step_size=0.5)
 

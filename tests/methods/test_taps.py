@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from maar.attacks.pgd import PGD
-from maar.bounds.bound import Corners, margins
-from maar.bounds.interval import Interval
-from maar.errors import UsageError
+from maar.core.errors import UsageError
+from maar.domains.bound import Corners, margins
+from maar.domains.interval import Interval
 from maar.methods.base import Batch, Stage
 from maar.methods.ibp import IBP
 from maar.methods.sabr import SABR

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from maar.attacks.pgd import PGD
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.methods.base import Batch, Stage
 from maar.methods.consistency import consistency
 from maar.methods.mart import MART

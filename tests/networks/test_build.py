@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.networks import NETWORKS, Normalize, describe, make
 from maar.networks.supported import SUPPORTED
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.networks import Normalize, Residual, make, weights_hash
 
 

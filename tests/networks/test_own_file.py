@@ -5,7 +5,7 @@ import textwrap
 import pytest
 import torch
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.networks import Normalize, Residual, make
 
 GOOD = """

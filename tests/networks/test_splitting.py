@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.networks import make, relu_indices, split
 
 

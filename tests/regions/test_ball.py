@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maar.eps import Eps
-from maar.errors import UsageError
+from maar.core.eps import Eps
+from maar.core.errors import UsageError
 from maar.regions import Ball
 
 # float64 holds sums of these float32 numbers exactly enough: what is left is below 1e-16.

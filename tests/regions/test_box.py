@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.regions import Ball, Box, LatentBox, SmallBox
 
 

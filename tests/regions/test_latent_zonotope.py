@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.networks.layers import Normalize, Residual
 from maar.regions import Ball, LatentZonotope
 

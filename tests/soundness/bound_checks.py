@@ -17,11 +17,11 @@ from bound_truth import exactly, fractions, hard_points, values
 from random_nets import Case
 from torch import Tensor, nn
 
-from maar.bounds.bound import Bound, Corners, Enclosure, Pair, margins
-from maar.bounds.graph import Graph, compile_network, trace
-from maar.bounds.interval import Interval
-from maar.bounds.linear import Affine
-from maar.bounds.reduced import Reduced
+from maar.domains.bound import Bound, Corners, Enclosure, Pair, margins
+from maar.domains.graph import Graph, compile_network, trace
+from maar.domains.interval import Interval
+from maar.domains.linear import Affine
+from maar.domains.reduced import Reduced
 
 
 @dataclass(frozen=True)

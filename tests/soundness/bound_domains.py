@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from maar.bounds import local
-from maar.bounds.alpha_crown import AlphaCrown
-from maar.bounds.best_of import BestOf
-from maar.bounds.bound import Bound, Enclosure, Problem
-from maar.bounds.crown import Crown
-from maar.bounds.graph import Graph
-from maar.bounds.hybrid_zonotope import HybridZonotope
-from maar.bounds.interval import Interval
-from maar.bounds.learned_zonotope import LearnedZonotope
-from maar.bounds.reduced import reduce
-from maar.bounds.zonotope import Zonotope
+from maar.domains import local
+from maar.domains.alpha_crown import AlphaCrown
+from maar.domains.best_of import BestOf
+from maar.domains.bound import Bound, Enclosure, Problem
+from maar.domains.crown import Crown
+from maar.domains.graph import Graph
+from maar.domains.hybrid_zonotope import HybridZonotope
+from maar.domains.interval import Interval
+from maar.domains.learned_zonotope import LearnedZonotope
+from maar.domains.reduced import reduce
+from maar.domains.zonotope import Zonotope
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from fractions import Fraction
 import torch
 from torch import nn
 
-from maar.bounds.bound import Corners, Problem, margins
-from maar.bounds.graph import compile_network
-from maar.bounds.reduced import reduce
+from maar.domains.bound import Corners, Problem, margins
+from maar.domains.graph import compile_network
+from maar.domains.reduced import reduce
 
 
 def at(line, point):

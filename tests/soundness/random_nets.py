@@ -14,7 +14,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from maar.bounds.bound import Corners
+from maar.domains.bound import Corners
 from maar.networks.layers import Normalize, Residual
 
 # 0: a point. 10: pixels are about 1, so everything is unstable.

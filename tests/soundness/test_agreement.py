@@ -23,14 +23,14 @@ from hypothesis import given, settings
 from random_nets import RADII, cases, make_case
 from torch import nn
 
-from maar.bounds import rows as rows_module
-from maar.bounds.alpha_crown import AlphaCrown
-from maar.bounds.best_of import BestOf
-from maar.bounds.bound import Corners, Enclosure
-from maar.bounds.crown import Crown
-from maar.bounds.graph import compile_network, trace
-from maar.bounds.interval import Interval
-from maar.bounds.zonotope import Zonotope
+from maar.domains import rows as rows_module
+from maar.domains.alpha_crown import AlphaCrown
+from maar.domains.best_of import BestOf
+from maar.domains.bound import Corners, Enclosure
+from maar.domains.crown import Crown
+from maar.domains.graph import compile_network, trace
+from maar.domains.interval import Interval
+from maar.domains.zonotope import Zonotope
 
 BY_NAME = {domain.name: domain for domain in DOMAINS}
 LIVE = How(torch.float64)

@@ -17,18 +17,18 @@ import torch
 from polygons import least, moved_to, network, pieces, problem
 from torch import nn
 
-from maar.bounds import branching
-from maar.bounds.branching import Branching, Leaf
-from maar.certify.cascade import Cascade
-from maar.certify.milp.leaf import LeafProgram
-from maar.certify.network import Network
-from maar.certify.properties.decide import decide
-from maar.certify.query import Query
-from maar.certify.record import make_record
-from maar.certify.replay import replay
-from maar.certify.verdict import Status
-from maar.certify.verifiers.bab import BranchAndBound
-from maar.spec import Case, Condition, Property
+from maar.certification.cascade import Cascade
+from maar.certification.milp.leaf import LeafProgram
+from maar.certification.network import Network
+from maar.certification.properties.decide import decide
+from maar.certification.query import Query
+from maar.certification.record import make_record
+from maar.certification.replay import replay
+from maar.certification.verdict import Status
+from maar.certification.verifiers.bab import BranchAndBound
+from maar.core.spec import Case, Condition, Property
+from maar.domains import branching
+from maar.domains.branching import Branching, Leaf
 
 WIDTHS = ((5, 5, 4), (4, 4, 4, 3), (6, 4), (3, 3, 3, 3, 3))
 # A search that splits only ReLUs with a coefficient gives up on these, with a margin of 1 %.

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_nets import cases
 
-from maar.bounds import BOUNDS
+from maar.domains import BOUNDS
 
 
 @st.composite

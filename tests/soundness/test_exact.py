@@ -19,9 +19,9 @@ from random_nets import make_case
 from scipy.optimize import linprog
 from torch import Tensor, nn
 
-from maar.bounds.bound import margins
-from maar.bounds.crown import Crown
-from maar.bounds.zonotope import Zonotope
+from maar.domains.bound import margins
+from maar.domains.crown import Crown
+from maar.domains.zonotope import Zonotope
 from maar.networks.layers import Normalize, Residual
 
 

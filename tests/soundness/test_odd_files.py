@@ -15,16 +15,16 @@ import pytest
 import torch
 from torch import nn
 
-from maar.bounds import affine, interval
-from maar.bounds.alpha_crown import AlphaCrown
-from maar.bounds.bound import Corners, margins
-from maar.bounds.crown import Crown
-from maar.bounds.graph import compile_network
-from maar.bounds.interval import Interval
-from maar.bounds.zonotope import Zonotope
-from maar.certify import network
-from maar.certify.network import Network
-from maar.errors import UsageError
+from maar.certification import network
+from maar.certification.network import Network
+from maar.core.errors import UsageError
+from maar.domains import affine, interval
+from maar.domains.alpha_crown import AlphaCrown
+from maar.domains.bound import Corners, margins
+from maar.domains.crown import Crown
+from maar.domains.graph import compile_network
+from maar.domains.interval import Interval
+from maar.domains.zonotope import Zonotope
 from maar.exchange import onnx_operators
 from maar.exchange.onnx_in import read_onnx
 

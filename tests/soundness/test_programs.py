@@ -14,18 +14,18 @@ from random_nets import make_case
 from test_exact import true_minima
 from torch import nn
 
-from maar.bounds.bound import Corners, Problem, margins
-from maar.bounds.graph import compile_network
-from maar.bounds.reduced import reduce
-from maar.certify import VERIFIERS
-from maar.certify.cascade import Cascade
-from maar.certify.milp import choose
-from maar.certify.milp.encoding import Encoder
-from maar.certify.milp.refine import refine
-from maar.certify.network import Network
-from maar.certify.query import Query
-from maar.certify.solvers import SOLVERS
-from maar.certify.verdict import Status
+from maar.certification import VERIFIERS
+from maar.certification.cascade import Cascade
+from maar.certification.milp import choose
+from maar.certification.milp.encoding import Encoder
+from maar.certification.milp.refine import refine
+from maar.certification.network import Network
+from maar.certification.query import Query
+from maar.certification.solvers import SOLVERS
+from maar.certification.verdict import Status
+from maar.domains.bound import Corners, Problem, margins
+from maar.domains.graph import compile_network
+from maar.domains.reduced import reduce
 
 FREE = ("highs", "scip")
 PROGRAMS = ("lp", "milp_last", "milp_conv", "milp")
@@ -207,7 +207,7 @@ def replace_layers(network, layers):
 
 def test_tiny_entries_are_dropped_and_paid_for(monkeypatch):
     """Here everything up to 0.2 is tiny, and the bound is still true."""
-    monkeypatch.setattr("maar.certify.milp.encoding.DROPPED", 0.2)
+    monkeypatch.setattr("maar.certification.milp.encoding.DROPPED", 0.2)
     for seed in SEEDS:
         _, network, rows, _, truth = setting("fully connected", seed)
         encoder = Encoder(network)
@@ -244,7 +244,7 @@ def test_what_is_dropped_of_a_layer_widens_its_row(monkeypatch):
     """relu(0.1 (x_1 + x_2 + x_3) - 0.05) on [0, 1]^3, ten times."""
     weights, biases = [[[0.1] * 3], [[10.0]]], [[-0.05], [0.0]]
     network, row = by_hand(weights, biases, [0.0] * 3, [1.0] * 3)
-    monkeypatch.setattr("maar.certify.milp.encoding.DROPPED", 0.2)
+    monkeypatch.setattr("maar.certification.milp.encoding.DROPPED", 0.2)
     model = Encoder(network).lowest(row, choose.all_(network)).model
     assert len(model.cost) == 3  # z, p and a: the pixels are gone
     assert SOLVERS["highs"]().solve(model).bound <= -2.5

@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 from random_nets import cases, make_case
 from torch import nn
 
-from maar.bounds.alpha_crown import AlphaCrown, never_below
-from maar.bounds.bound import Corners
-from maar.bounds.crown import Crown
-from maar.bounds.graph import compile_network
-from maar.bounds.interval import Interval
-from maar.bounds.relax import parallel_lines, upper_line
-from maar.bounds.rounding import gamma, outward, unit
-from maar.bounds.rows import Rows
-from maar.bounds.zonotope import Zonotope
-from maar.errors import UsageError
+from maar.core.errors import UsageError
+from maar.domains.alpha_crown import AlphaCrown, never_below
+from maar.domains.bound import Corners
+from maar.domains.crown import Crown
+from maar.domains.graph import compile_network
+from maar.domains.interval import Interval
+from maar.domains.relax import parallel_lines, upper_line
+from maar.domains.rounding import gamma, outward, unit
+from maar.domains.rows import Rows
+from maar.domains.zonotope import Zonotope
 
 BY_NAME = {domain.name: domain for domain in DOMAINS}
 ROUNDED = [Interval(True), Crown(rounding=True), Crown("interval", True)]

@@ -1,6 +1,6 @@
 """The checks must bite: typical bugs are planted one by one, and each must be caught.
 
-A bug is a function that patches one rule of maar.bounds. The fixed cases below must pass all
+A bug is a function that patches one rule of maar.domains. The fixed cases below must pass all
 checks as they are, and fail at least one with the bug in place. A new domain brings its own bugs.
 """
 
@@ -20,7 +20,7 @@ from bound_truth import hard_points
 from random_nets import Case, make_case
 from torch import nn
 
-from maar.bounds import (
+from maar.domains import (
     affine,
     backward,
     interval,
@@ -31,10 +31,10 @@ from maar.bounds import (
     rounding,
     zonotope,
 )
-from maar.bounds.backward import Backward
-from maar.bounds.graph import Add
-from maar.bounds.reduced import Reduced
-from maar.bounds.rows import Rows
+from maar.domains.backward import Backward
+from maar.domains.graph import Add
+from maar.domains.reduced import Reduced
+from maar.domains.rows import Rows
 from maar.networks.layers import Normalize, Residual
 
 # ---------------------------------------------------------------- the cases and checks
@@ -144,11 +144,11 @@ def bug(plant: Callable[[pytest.MonkeyPatch], None]) -> None:
 
 
 def swap(patch: pytest.MonkeyPatch, module: Any, name: str, make: Callable) -> None:
-    """Replace a function in every module of maar.bounds that has imported it."""
+    """Replace a function in every module of maar.domains that has imported it."""
     old = getattr(module, name)
     new = make(old)
     for key, user in list(sys.modules.items()):
-        if key.startswith("maar.bounds") and getattr(user, name, None) is old:
+        if key.startswith("maar.domains") and getattr(user, name, None) is old:
             patch.setattr(user, name, new)
 
 

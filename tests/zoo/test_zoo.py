@@ -10,8 +10,8 @@ import pytest
 
 from maar import zoo
 from maar.cli.main import main
-from maar.errors import RunError, UsageError
-from maar.files import sha256_file
+from maar.core.errors import RunError, UsageError
+from maar.core.files import sha256_file
 
 ROOT = Path(__file__).parents[2]
 NAME = "mnist_mini-0.02-standard"

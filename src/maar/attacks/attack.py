@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from maar.attacks.frozen import frozen
 from maar.attacks.losses import LOSSES, LossName
 from maar.attacks.rows import Best, Rows
-from maar.errors import UsageError, unknown
+from maar.core.errors import UsageError, unknown
 from maar.regions import Errors, Region
 
 # Runs are done side by side until they have this many rows: fewer leave a CPU half idle. Beyond

@@ -51,7 +51,7 @@ from maar.attacks.layers import (
     in_format,
 )
 from maar.attacks.losses import LOSSES, LossName
-from maar.bounds.affine import per_channel, scale_of
+from maar.domains.affine import per_channel, scale_of
 from maar.networks.layers import Normalize, Residual
 from maar.regions import Box, Errors, LatentZonotope, Region
 from maar.regions.latent_zonotope import AFFINE, EVAL_ONLY

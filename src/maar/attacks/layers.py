@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maar.attacks.first_conv import InputGradient
-from maar.bounds.affine import dilation_of, per_channel
+from maar.domains.affine import dilation_of, per_channel
 from maar.regions.latent_zonotope import check_bounds_fit
 
 # Told of each error group's number and of the loss's gradient at the place where it enters.

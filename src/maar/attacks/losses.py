@@ -14,7 +14,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 
 LossName = Literal["cross_entropy", "margin", "dlr"]
 

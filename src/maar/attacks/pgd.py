@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from maar.attacks.attack import Attack, Rows
-from maar.errors import UsageError, unknown
+from maar.core.errors import UsageError, unknown
 from maar.regions import Errors
 from maar.regions.region import take
 

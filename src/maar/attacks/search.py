@@ -16,7 +16,7 @@ from maar.attacks.attack import Attack, Best, suffix_of
 from maar.attacks.frozen import frozen
 from maar.attacks.losses import margin
 from maar.attacks.pgd import PGD
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.regions import Errors, Region
 from maar.regions.region import take
 

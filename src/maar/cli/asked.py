@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from maar.certify import VERIFIERS
-from maar.certify.fork_server import warm_up
-from maar.certify.presets import DEFAULT, PRESETS
-from maar.certify.solvers import DEFAULT as SOLVER
-from maar.certify.solvers import SOLVERS
+from maar.certification import VERIFIERS
+from maar.certification.fork_server import warm_up
+from maar.certification.presets import DEFAULT, PRESETS
+from maar.certification.solvers import DEFAULT as SOLVER
+from maar.certification.solvers import SOLVERS
 from maar.cli.subject import NETWORK, PerChannel, Subject, subject
-from maar.errors import UsageError, unknown
+from maar.core.errors import UsageError, unknown
 
 if TYPE_CHECKING:
-    from maar.certify.workers import Team
+    from maar.certification.workers import Team
     from maar.data import DataSet
 
 OF_RUN = "(default: that of the run)"
@@ -98,10 +98,10 @@ def read(args: Asked, eps: str | None) -> Subject:
 def team(args: Asked) -> AbstractContextManager[Team]:
     """Who does the work; of a Ray cluster, only what was started for it ends with the block."""
     if args.ray is not None:
-        from maar.certify.ray_workers import cluster
+        from maar.certification.ray_workers import cluster
 
         return cluster(args.ray)
-    from maar.certify.workers import LOCAL
+    from maar.certification.workers import LOCAL
 
     return nullcontext(LOCAL)
 

@@ -15,13 +15,13 @@ from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
 from maar.cli.progress import show_progress
 from maar.cli.subject import MODEL, PerChannel, subject
-from maar.errors import RunError, UsageError
+from maar.core.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from maar.certify.audit.folder import Folder
-    from maar.certify.audit.points import Runner
+    from maar.certification.audit.folder import Folder
+    from maar.certification.audit.points import Runner
     from maar.data import DataSet
 
 RECORDED = "(default: as recorded in STORE)"
@@ -80,10 +80,10 @@ def main(argv: Sequence[str]) -> int:
     from rich.console import Console
     from rich.text import Text
 
-    from maar.certify.audit.folder import read_folder
-    from maar.certify.audit.run import Strength, audit
-    from maar.certify.audit.table import explanations, headline, make_table, on_trust
-    from maar.certify.workers import default_workers
+    from maar.certification.audit.folder import read_folder
+    from maar.certification.audit.run import Strength, audit
+    from maar.certification.audit.table import explanations, headline, make_table, on_trust
+    from maar.certification.workers import default_workers
 
     folder = read_folder(args.store)
     net, data, runner, name = _read(args, folder)

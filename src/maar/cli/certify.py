@@ -16,14 +16,14 @@ from maar.cli.interrupt import farewell
 from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
 from maar.cli.subject import Subject
-from maar.eps import Eps
-from maar.errors import RunError, UsageError
-from maar.files import write_text
-from maar.unpacking import read_json
+from maar.core.eps import Eps
+from maar.core.errors import RunError, UsageError
+from maar.core.files import write_text
+from maar.core.unpacking import read_json
 
 if TYPE_CHECKING:
-    from maar.certify.run import Plan
-    from maar.certify.tally import Tally
+    from maar.certification.run import Plan
+    from maar.certification.tally import Tally
 
 FOLDER = "(default: RUN/certify/eps-EPS-KEY, or certs/FILE/eps-EPS-KEY)"
 
@@ -72,8 +72,8 @@ def main(argv: Sequence[str]) -> int:
 
     from rich.console import Console
 
-    from maar.certify.display import CERTIFICATION, comparison, make_display
-    from maar.certify.run import run
+    from maar.certification.display import CERTIFICATION, comparison, make_display
+    from maar.certification.run import run
 
     tallies: list[Tally] = []
     with team(args) as crew:
@@ -114,7 +114,7 @@ def _plans(args: Certify, asked: list[str | None]) -> list[tuple[Subject, Plan, 
     """Every request checked, before the first is begun."""
     subjects = [read(args, eps) for eps in asked]
 
-    from maar.certify.run import TIMEOUT, make_plan
+    from maar.certification.run import TIMEOUT, make_plan
 
     timeout = TIMEOUT if args.timeout is None else args.timeout
     data = load_data(args, subjects[0])
@@ -130,8 +130,8 @@ def _plans(args: Certify, asked: list[str | None]) -> list[tuple[Subject, Plan, 
 
 
 def _require_agreement(plans: list[tuple[Subject, Plan, Path]]) -> None:
-    from maar.certify.compare import require_agreement
-    from maar.certify.store import VERDICTS
+    from maar.certification.compare import require_agreement
+    from maar.certification.store import VERDICTS
 
     require_agreement({float(plan.eps): VERDICTS.read(out) for _, plan, out in plans})
 
@@ -147,8 +147,8 @@ def _merge(args: Certify, paths: list[Path]) -> int:
 
     from rich.console import Console
 
-    from maar.certify.display import result
-    from maar.certify.merge import merge
+    from maar.certification.display import result
+    from maar.certification.merge import merge
 
     tally = merge(paths[0], paths[1:])
     Console().print(result(tally))

@@ -15,8 +15,8 @@ from maar.cli.parse import Switch, parse
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from maar.report.compare import Compared, Comparison
-    from maar.report.model import Table
+    from maar.reporting.compare import Compared, Comparison
+    from maar.reporting.model import Table
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     args = parse(CompareCommand, "maar compare", argv)
 
-    from maar.errors import UsageError
-    from maar.report.compare import compare
+    from maar.core.errors import UsageError
+    from maar.reporting.compare import compare
 
     if len(args.runs) != 2:
         raise UsageError(
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _folder(where: str) -> Path:
     """Where the certifications of a network from the zoo go if nothing else is said."""
-    from maar.errors import UsageError
+    from maar.core.errors import UsageError
     from maar.zoo import entry, is_zoo
 
     path = Path("certs") / f"zoo-{entry(where).name}" if is_zoo(where) else Path(where)
@@ -94,7 +94,7 @@ def _json(found: Compared) -> dict[str, object]:
 
 
 def _markdown(found: Compared, listed: int) -> str:
-    from maar.report.formats import markdown
+    from maar.reporting.formats import markdown
 
     parts = [f"> **warning:** {problem}\n" for problem in found.problems]
     for pair in found.comparisons:
@@ -141,9 +141,9 @@ def _print(console: Console, table: Table) -> None:
 
 def numbers(found: Compared, pair: Comparison) -> Table:
     """What each certifies, and how many images only one of them does."""
-    from maar.report.compare import BROKEN
-    from maar.report.model import Cell, Column, Table
-    from maar.report.systems import eps_text
+    from maar.reporting.compare import BROKEN
+    from maar.reporting.model import Cell, Column, Table
+    from maar.reporting.systems import eps_text
 
     n, test = len(pair.images), pair.certified
     _, low, high = test.difference
@@ -276,7 +276,7 @@ def images(pair: Comparison, listed: int) -> list[str]:
 
 def settings(found: Compared) -> Table:
     """In what the configurations differ, where both have the setting."""
-    from maar.report.model import Cell, Column, Table
+    from maar.reporting.model import Cell, Column, Table
 
     both = [row for row in found.settings if row[1] and row[2]]
     rows = tuple(tuple(map(Cell, row)) for row in both)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from maar.errors import UsageError, nearest
+from maar.core.errors import UsageError, nearest
 
 DESCRIPTION = """Print the whole effective configuration as TOML, every default written out, with
 its hash. Fed back (`maar train FILE.toml`) it is the same experiment and has the same hash."""

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from maar import data
 from maar.cli.parse import parse
+from maar.core.errors import RunError
 from maar.data.published import Fault, Published, cache_dir
-from maar.errors import RunError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from maar import __version__
 from maar.cli.parse import parse
-from maar.errors import RunError
+from maar.core.errors import RunError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,8 +116,8 @@ def device() -> list[Check]:
     """Processor, memory, threads and accelerators, with one small computation on each."""
     import torch
 
-    from maar.machine import cpu_model
-    from maar.train.env import resolve_threads
+    from maar.core.machine import cpu_model
+    from maar.training.env import resolve_threads
 
     instructions = torch.backends.cpu.get_cpu_capability()
     checks = [
@@ -225,8 +225,8 @@ def _solves(name: str) -> bool:
     """min -x - y over x + y <= 1.5 with whole x and y in [0, 1]: -1, and -1.5 without "whole"."""
     import numpy as np
 
-    from maar.certify import solvers as known
-    from maar.certify.solvers.model import Csr, Model
+    from maar.certification import solvers as known
+    from maar.certification.solvers.model import Csr, Model
 
     ones = np.ones(2)
     model = Model(

@@ -17,14 +17,14 @@ from maar.cli.parse import parse
 from maar.cli.progress import show_progress
 from maar.cli.subject import NETWORK, PerChannel, Subject
 from maar.cli.subject import subject as read_subject
-from maar.errors import UsageError
-from maar.files import write_text
-from maar.unpacking import read_json
+from maar.core.errors import UsageError
+from maar.core.files import write_text
+from maar.core.unpacking import read_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from maar.train.metrics import Measured
+    from maar.training.metrics import Measured
 
 OF_RUN = "(default: that of the run)"
 ALL = "(default: all)"
@@ -84,8 +84,8 @@ def main(argv: Sequence[str]) -> int:
     from maar.attacks import PGD
     from maar.data import load
     from maar.networks import weights_hash
-    from maar.train.env import resolve_device, resolve_threads
-    from maar.train.metrics import check_images, check_layers, measure
+    from maar.training.env import resolve_device, resolve_threads
+    from maar.training.metrics import check_images, check_layers, measure
 
     attack = PGD(steps=args.steps, step_size=args.step_size, restarts=args.restarts, keep="best")
     subject = read_subject(

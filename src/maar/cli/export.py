@@ -11,10 +11,10 @@ import tyro
 
 from maar.cli.parse import parse
 from maar.cli.subject import NETWORK, PerChannel, read_network
-from maar.eps import Eps
-from maar.errors import RunError, UsageError
-from maar.files import locked
-from maar.unpacking import read_json
+from maar.core.eps import Eps
+from maar.core.errors import RunError, UsageError
+from maar.core.files import locked
+from maar.core.unpacking import read_json
 
 if TYPE_CHECKING:
     from torch import nn
@@ -144,7 +144,7 @@ def _chosen(args: Export, subject: Subject, indices: str) -> Images:
 
 def _left_open(args: Export, subject: Subject, store: Path) -> Images:
     """The open images of a certification of this very network."""
-    from maar.certify.store import LOCK, MANIFEST, VERDICTS
+    from maar.certification.store import LOCK, MANIFEST, VERDICTS
     from maar.data import load
     from maar.networks import weights_hash
 

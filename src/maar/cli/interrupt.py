@@ -15,7 +15,7 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-from maar.process import is_importing
+from maar.core.process import is_importing
 
 WORDS = {
     signal.SIGINT: "interrupted",

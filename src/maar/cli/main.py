@@ -14,9 +14,9 @@ from importlib import import_module
 
 from maar import __version__
 from maar.cli.interrupt import KEPT, catch_signals, exit_code, word
-from maar.errors import MaarError, UsageError, nearest
-from maar.lifeline import follow_starter
-from maar.process import prepare
+from maar.core.errors import MaarError, UsageError, nearest
+from maar.core.lifeline import follow_starter
+from maar.core.process import prepare
 
 # command -> (module with `main(argv) -> int`, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {

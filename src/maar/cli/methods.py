@@ -77,8 +77,8 @@ def _one(console: Console, name: str) -> None:
 def knobs(cls: type) -> list[str]:
     """`name default` for the method's own knobs; of an attack, how many steps of what size."""
     from maar.attacks.attack import Attack
+    from maar.core.settings import hints
     from maar.methods.base import Method
-    from maar.settings import hints
 
     method, found = cls(), []
     for field in hints(cls):

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 def _list(facts: Info) -> Table:
     import torch
 
-    from maar.errors import UsageError
+    from maar.core.errors import UsageError
     from maar.networks import NETWORKS, describe, make
     from maar.networks.summary import one_line
 

@@ -14,8 +14,8 @@ from typing import Annotated, TypeVar
 
 import tyro
 
-from maar.errors import UsageError, nearest
-from maar.help import folded
+from maar.core.errors import UsageError, nearest
+from maar.core.help import folded
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from maar.cli.asked import Asked, load_data, options, read, team
 from maar.cli.interrupt import farewell
 from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
-from maar.eps import Eps
-from maar.errors import RunError, UsageError
+from maar.core.eps import Eps
+from maar.core.errors import RunError, UsageError
 
 FOLDER = "(default: RUN/radius-KEY, or certs/FILE/radius-KEY)"
 FEW = 20
@@ -60,9 +60,9 @@ def main(argv: Sequence[str]) -> int:
 
     from rich.console import Console
 
-    from maar.certify.display import make_display
-    from maar.certify.radius.display import RADIUS, each
-    from maar.certify.radius.run import TIMEOUT, make_radius_plan, run_radius
+    from maar.certification.display import make_display
+    from maar.certification.radius.display import RADIUS, each
+    from maar.certification.radius.run import TIMEOUT, make_radius_plan, run_radius
 
     data = load_data(args, subject)
     plan = make_radius_plan(

@@ -39,8 +39,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     args = parse(ReportCommand, "maar report", argv)
 
-    from maar.errors import UsageError
-    from maar.report.write import PAGE, read_report, save
+    from maar.core.errors import UsageError
+    from maar.reporting.write import PAGE, read_report, save
 
     if not args.paths:
         raise UsageError(

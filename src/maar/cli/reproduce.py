@@ -15,9 +15,9 @@ import tyro
 
 from maar.cli.interrupt import farewell
 from maar.cli.parse import Switch, parse
-from maar.errors import MaarError, RunError, UsageError, unknown
+from maar.core.errors import MaarError, RunError, UsageError, unknown
+from maar.core.files import json_text, write_text
 from maar.experiments.tables import experiment, experiments, profiles
-from maar.files import json_text, write_text
 
 if TYPE_CHECKING:
     from maar.experiments.launch import Launcher
@@ -205,7 +205,7 @@ def _launcher(args: Reproduce) -> Iterator[Launcher]:
     if args.ray is None:
         yield Local(args.jobs or _cores())
         return
-    from maar.certify.ray_workers import cluster
+    from maar.certification.ray_workers import cluster
 
     with cluster(args.ray):
         yield OnRay(args.jobs)
@@ -267,7 +267,7 @@ def _conclude(
 
 def _report(path: Path, found: dict[str, Any], out: Path) -> None:
     """The page; without the packages that draw it, a line that says how to have it."""
-    from maar.report.write import write_report
+    from maar.reporting.write import write_report
 
     runs = dict.fromkeys(Path(run) for row in found["rows"] for run in row["runs"])
     # Of the others only the numbers are known.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from maar.errors import UsageError, nearest
-from maar.train.status import Status, find_runs, status
+from maar.core.errors import UsageError, nearest
+from maar.training.status import Status, find_runs, status
 
 COLUMNS = (
     "run",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from maar.eps import Eps
-from maar.errors import UsageError
+from maar.core.eps import Eps
+from maar.core.errors import UsageError
 from maar.zoo import PREFIX, entries, entry, is_zoo
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _run(network: str, weights: str) -> Named:
             f"{network!r} is neither the folder of a run, nor a FILE.onnx that is there, nor "
             f"zoo:NAME{hint}"
         )
-    from maar.train.run import load_network
+    from maar.training.run import load_network
 
     net, config = load_network(path, weights)
     name = path.resolve().name if weights == MODEL else f"{path.resolve().name} ({weights})"

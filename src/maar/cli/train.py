@@ -21,11 +21,11 @@ chosen method: see `maar methods` for the others."""
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from maar.config.flags import Extra, parse_command
-    from maar.train.display import Several, make_display, number
-    from maar.train.parallel import place
-    from maar.train.run import has_model, refuse_existing
-    from maar.train.status import is_run, status
-    from maar.train.trainer import train
+    from maar.training.display import Several, make_display, number
+    from maar.training.parallel import place
+    from maar.training.run import has_model, refuse_existing
+    from maar.training.status import is_run, status
+    from maar.training.trainer import train
 
     extras = (
         Extra(
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     quoted = shlex.quote(str(path))
     display = make_display()
     if own["tensorboard"]:
-        from maar.train.tensorboard import TensorBoard
+        from maar.training.tensorboard import TensorBoard
 
         display = Several(display, TensorBoard(path))
     try:
@@ -62,9 +62,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _help_out(config: Config, path: Path, resume: bool, rank: int) -> int:
     """Be one of several processes that train together: the first one speaks for all."""
-    from maar.errors import MaarError
-    from maar.train.parallel import Reported
-    from maar.train.trainer import train
+    from maar.core.errors import MaarError
+    from maar.training.parallel import Reported
+    from maar.training.trainer import train
 
     try:
         train(config, path, resume=resume)

@@ -15,14 +15,14 @@ import tyro
 
 from maar.cli.parse import parse
 from maar.cli.subject import PerChannel, read_network
-from maar.errors import MaarError, RunError, UsageError
-from maar.files import write_text
+from maar.core.errors import MaarError, RunError, UsageError
+from maar.core.files import write_text
 from maar.zoo import is_zoo
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from maar.certify.properties.decide import Decision
+    from maar.certification.properties.decide import Decision
 
 PRINTED = "(default: printed only)"
 BESIDE = "(default: none)"
@@ -130,9 +130,9 @@ def _table(rows: list[list[str]]) -> str:
 def _decide(args: Verify, network: str, prop: Path, timeout: float) -> Decision:
     """Read and decide, all within the time: a file can take longer to read than to decide."""
     begin = time.monotonic()
-    from maar.certify.alarm import TimeUp, alarm
-    from maar.certify.properties import STEPS
-    from maar.certify.properties.decide import Decision, decide
+    from maar.certification.alarm import TimeUp, alarm
+    from maar.certification.properties import STEPS
+    from maar.certification.properties.decide import Decision, decide
     from maar.exchange.runtime import onnx_runner
     from maar.exchange.vnnlib import read_vnnlib
 

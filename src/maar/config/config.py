@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from maar.config.names import check_augment, check_data, check_device, check_name, check_network
-from maar.eps import Eps
-from maar.methods import METHODS
-from maar.methods.base import Method
-from maar.settings import (
+from maar.core.eps import Eps
+from maar.core.settings import (
     AboveZero,
     Check,
     Count,
@@ -21,6 +19,8 @@ from maar.settings import (
     Share,
     Unless,
 )
+from maar.methods import METHODS
+from maar.methods.base import Method
 
 
 @dataclass(frozen=True)

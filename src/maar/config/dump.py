@@ -9,9 +9,9 @@ import re
 from typing import Any
 
 from maar.config.config import Config
-from maar.eps import Eps
+from maar.core.eps import Eps
+from maar.core.neutral import NEUTRAL
 from maar.methods.base import Method
-from maar.neutral import NEUTRAL
 
 HASH = "# hash "
 """How a file with a whole configuration begins."""

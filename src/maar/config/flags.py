@@ -22,11 +22,11 @@ from maar.config.config import Config
 from maar.config.dump import config_hash
 from maar.config.idle import refuse_flags
 from maar.config.load import KeyPath, Origin, build, load, read, recipes
-from maar.errors import UsageError, nearest
-from maar.help import folded
+from maar.core.errors import UsageError, nearest
+from maar.core.help import folded
+from maar.core.settings import docs, group_class, hints, is_group, metavar, parse
 from maar.methods import METHODS
 from maar.methods.base import Method
-from maar.settings import docs, group_class, hints, is_group, metavar, parse
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import Any, get_args
 from maar.config.config import Config
 from maar.config.dump import HASH, flat, to_table, toml_value
 from maar.config.load import KeyPath, Origin, build
-from maar.errors import UsageError
+from maar.core.errors import UsageError
+from maar.core.settings import OnlyWith, hints, is_group
 from maar.methods.base import Method
-from maar.settings import OnlyWith, hints, is_group
 
 OF_METHOD = "method."
 ANY = ""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from maar import limits
 from maar.config.config import Config
-from maar.errors import UsageError, nearest
+from maar.core import limits
+from maar.core.errors import UsageError, nearest
+from maar.core.settings import convert, group_class, hints, is_group
+from maar.core.unpacking import parse_toml, read_limited
 from maar.methods import METHODS
 from maar.methods.base import Method
-from maar.settings import convert, group_class, hints, is_group
-from maar.unpacking import parse_toml, read_limited
 
 KeyPath = tuple[str, ...]
 T = TypeVar("T")

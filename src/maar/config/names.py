@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from maar.errors import UsageError, nearest, unknown
+from maar.core.errors import UsageError, nearest, unknown
 
 
 def check_name(name: str) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from maar.core.errors import UsageError, unknown
+from maar.core.registry import Registry
 from maar.data.dataset import SPLITS, Arrays, DataSet, Info, Source, make
-from maar.errors import UsageError, unknown
-from maar.registry import Registry
 
 __all__ = [
     "DATASETS",

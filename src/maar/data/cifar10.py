@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from maar.core.errors import RunError
 from maar.data import png
 from maar.data.dataset import Arrays, Info
 from maar.data.packages import Npm
 from maar.data.published import File, Published
 from maar.data.raw import Raw
 from maar.data.web import Web
-from maar.errors import RunError
 
 _PIXELS = 3 * 32 * 32
 _BATCH = 10_000  # images a file

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from maar.errors import UsageError, unknown
+from maar.core.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     import torch

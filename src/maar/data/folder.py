@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from maar import limits
+from maar.core import limits
+from maar.core.errors import RunError, UsageError
+from maar.core.unpacking import read_limited
 from maar.data import png
 from maar.data.dataset import Arrays, Info
 from maar.data.measure import describe
-from maar.errors import RunError, UsageError
-from maar.unpacking import read_limited
 
 _OTHER_IMAGES = (".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 # Images decoded together, and their bytes: enough to be quick, few enough to stay small.

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from maar import limits
+from maar.core import limits
+from maar.core.errors import RunError
 from maar.data.dataset import Arrays
-from maar.errors import RunError
 
 _UBYTE = 8  # the only sample type that the MNIST family uses
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from maar.core.errors import RunError
 from maar.data.dataset import Arrays, Info
-from maar.errors import RunError
 
 _MAX_CLASSES = 10_000  # a label beyond this is a mistake, not a class
 _CHUNK = 500  # images: keeps the float64 copies small

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from maar import limits
+from maar.core import limits
+from maar.core.errors import RunError, UsageError
+from maar.core.unpacking import read_npz
 from maar.data.dataset import Arrays, Info
 from maar.data.measure import check_labels, describe
-from maar.errors import RunError, UsageError
-from maar.unpacking import read_npz
 
 _LAYOUTS = ("NHWC", "NCHW")
 _ARRAY = b"\x93NUMPY"

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from maar.core.errors import RunError, UsageError
+from maar.core.files import locked, write_bytes
 from maar.data.dataset import Source
 from maar.data.published import Fault, Published, Unavailable
 from maar.data.raw import Raw
-from maar.errors import RunError, UsageError
-from maar.files import locked, write_bytes
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maar import limits
-from maar.errors import RunError
+from maar.core import limits
+from maar.core.errors import RunError
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # colour type -> samples a pixel

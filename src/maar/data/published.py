@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from maar.core.errors import RunError
+from maar.core.files import sha256_file
 from maar.data.dataset import Arrays, Info
-from maar.errors import RunError
-from maar.files import sha256_file
 
 if TYPE_CHECKING:
     from rich.progress import Progress

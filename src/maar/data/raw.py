@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from maar import limits
-from maar.errors import RunError, UsageError
-from maar.unpacking import gunzip, read_limited
+from maar.core import limits
+from maar.core.errors import RunError, UsageError
+from maar.core.unpacking import gunzip, read_limited
 
 _DEPTH = 3  # cifar-10-batches-bin/x, MNIST/raw/x; `--from /` must not walk the whole disk
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from maar import limits
+from maar.core import limits
 
 # A variable is a number: input i is i, output j is -1 - j.
 Variable = int

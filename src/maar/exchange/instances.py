@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from maar import limits
-from maar.errors import UsageError
+from maar.core import limits
+from maar.core.errors import UsageError
+from maar.core.files import write_text
 from maar.exchange.packed import read_packed
-from maar.files import write_text
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from maar import limits
-from maar.errors import UsageError
+from maar.core import limits
+from maar.core.errors import UsageError
+from maar.core.spec import Case, Condition, Property
 from maar.exchange.formula import And, Atom, Bounds, Exact, Formula, Leaf, Linear, Or, spell
-from maar.spec import Case, Condition, Property
 
 LARGEST = 10**300
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from maar import limits
-from maar.errors import RunError, UsageError, printable
+from maar.core import limits
+from maar.core.errors import RunError, UsageError, printable
 from maar.exchange.onnx_fields import require_few
 from maar.exchange.onnx_operators import OPERATORS
 from maar.exchange.onnx_values import Link, Node, Value, layers_between

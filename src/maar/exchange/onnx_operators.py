@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from maar import limits
+from maar.core import limits
 from maar.exchange.onnx_values import Link, Node, Value, layers_between, then
 from maar.networks.layers import Normalize, Residual
 from maar.networks.supported import Shape

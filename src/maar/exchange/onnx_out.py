@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from maar.errors import RunError, UsageError
-from maar.files import write_bytes
+from maar.core.errors import RunError, UsageError
+from maar.core.files import write_bytes
 from maar.networks.checking import check, trace
 from maar.networks.layers import Normalize, Residual
 from maar.networks.supported import SUPPORTED, Shape

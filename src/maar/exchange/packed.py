@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from maar.errors import UsageError
-from maar.unpacking import gunzip, read_limited
+from maar.core.errors import UsageError
+from maar.core.unpacking import gunzip, read_limited
 
 
 def read_packed(path: Path, what: str, most: int) -> bytes:

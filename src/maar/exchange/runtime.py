@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from maar import limits
-from maar.errors import MaarError
+from maar.core import limits
+from maar.core.errors import MaarError
 from maar.exchange.onnx_in import load, needed
 from maar.exchange.packed import read_packed
 

@@ -13,12 +13,12 @@ from typing import Literal
 
 import numpy as np
 
-from maar import limits
-from maar.errors import UsageError
+from maar.core import limits
+from maar.core.errors import UsageError
+from maar.core.files import write_text
+from maar.core.spec import Property
 from maar.exchange import vnnlib1, vnnlib2
 from maar.exchange.packed import read_packed
-from maar.files import write_text
-from maar.spec import Property
 
 Version = Literal["1.0", "2.0"]
 BLANK = re.compile(r"\s*(?:;[^\n]*)?")

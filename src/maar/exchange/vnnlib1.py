@@ -16,8 +16,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from maar import limits
-from maar.errors import UsageError, nearest, printable
+from maar.core import limits
+from maar.core.errors import UsageError, nearest, printable
+from maar.core.spec import Property
 from maar.exchange.formula import (
     NUMBER,
     And,
@@ -33,7 +34,6 @@ from maar.exchange.formula import (
     spell,
 )
 from maar.exchange.normal_form import LARGEST, property_of
-from maar.spec import Property
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from maar import limits
-from maar.errors import RunError, UsageError, printable
+from maar.core import limits
+from maar.core.errors import RunError, UsageError, printable
+from maar.core.spec import Property
 from maar.exchange.formula import And, Formula, Linear, Or, Variable, compare, number, output
 from maar.exchange.normal_form import property_of
-from maar.spec import Property
 
 if TYPE_CHECKING:
     import vnnlib

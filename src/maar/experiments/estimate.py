@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
-from maar.certify.store import MANIFEST, VERDICTS
-from maar.errors import MaarError
+from maar.certification.store import MANIFEST, VERDICTS
+from maar.core.errors import MaarError
+from maar.core.unpacking import read_json
 from maar.experiments.measured import State
 from maar.experiments.plan import Task, network_of
-from maar.train.status import read_metrics
-from maar.unpacking import read_json
+from maar.training.status import read_metrics
 
 
 def estimate(task: Task, state: State) -> float | None:

@@ -25,18 +25,18 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from maar.certify.presets import PRESETS, cascade
-from maar.certify.store import FORMAT as STORE_FORMAT
+from maar.certification.presets import PRESETS, cascade
+from maar.certification.store import FORMAT as STORE_FORMAT
 from maar.config import config_hash
 from maar.config.dump import to_table
 from maar.config.load import build
+from maar.core.eps import Eps
+from maar.core.errors import MaarError
+from maar.core.files import json_text, locked, write_text
+from maar.core.unpacking import read_json
 from maar.data import DATASETS
-from maar.eps import Eps
-from maar.errors import MaarError
 from maar.experiments.plan import Plan, Run, Task
-from maar.files import json_text, locked, write_text
 from maar.networks import NETWORKS
-from maar.unpacking import read_json
 
 FORMAT = 2
 LOCK = ".lock"

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from maar.core.lifeline import STARTER
 from maar.experiments.plan import Task
-from maar.lifeline import STARTER
 
 # One thread each: several runs side by side are faster than one run with several threads.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
@@ -130,7 +130,7 @@ class Local:
 
 
 class OnRay:
-    """A cluster that `maar.certify.ray_workers.cluster` has connected to.
+    """A cluster that `maar.certification.ray_workers.cluster` has connected to.
 
     A task is one CPU there; all nodes must see the folder of the runs under the same path.
     """

@@ -10,16 +10,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from maar.certify.record import Record, is_settled
-from maar.certify.store import FORMAT, MANIFEST, VERDICTS
-from maar.certify.tally import Tally
-from maar.errors import MaarError, RunError, UsageError
+from maar.certification.record import Record, is_settled
+from maar.certification.store import FORMAT, MANIFEST, VERDICTS
+from maar.certification.tally import Tally
+from maar.core.errors import MaarError, RunError, UsageError
+from maar.core.unpacking import read_json
 from maar.experiments.kept import keep, model_hash, recall, settings_of
 from maar.experiments.plan import Run, Task
 from maar.experiments.series import series
-from maar.train.revision import earlier_revision
-from maar.train.status import in_use, is_run, read_metrics, status
-from maar.unpacking import read_json
+from maar.training.revision import earlier_revision
+from maar.training.status import in_use, is_run, read_metrics, status
 
 # How `maar evaluate` attacks, where the command says nothing else.
 ATTACK = {"step_size": 0.01, "restarts": 1, "seed": 0}
@@ -173,7 +173,7 @@ def _certification(task: Task) -> State:
 
 def _is_asked(about: dict[str, Any], task: Task) -> bool:
     """Whether a store is about these weights, this radius and these verifiers."""
-    from maar.eps import Eps
+    from maar.core.eps import Eps
 
     config = task.run.config
     eps = config.eps if task.eps is None else Eps(task.eps)
@@ -193,7 +193,7 @@ def _is_asked(about: dict[str, Any], task: Task) -> bool:
 def _hash(run: Run, weights: str, model: str) -> str:
     """What a store says of these weights; `model` is there to ask anew of a run trained anew."""
     from maar.networks import weights_hash
-    from maar.train.run import load_network
+    from maar.training.run import load_network
 
     return weights_hash(load_network(run.folder, weights)[0])
 

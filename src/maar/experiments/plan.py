@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maar.errors import UsageError, unknown
+from maar.core.errors import UsageError, unknown
 from maar.experiments.tables import Experiment, Profile, Row, Setting, settings
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ def _points(
 
 
 def _same(eps: str, own: float) -> bool:
-    from maar.eps import Eps
+    from maar.core.eps import Eps
 
     return float(Eps(eps)) == float(own)
 

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from maar.errors import UsageError, unknown
+from maar.core.errors import UsageError, unknown
+from maar.core.settings import Count, Range
 from maar.experiments.tables import HERE, make, read_toml, settings
-from maar.settings import Count, Range
 
 FILE = HERE / "published.toml"
 Percent = Annotated[float, Range(low=0, high=100)]

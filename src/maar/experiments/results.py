@@ -11,15 +11,15 @@ from statistics import fmean, stdev
 from typing import Any
 
 import maar
-from maar.certify.compare import require_agreement
-from maar.certify.record import Record
-from maar.certify.store import VERDICTS
-from maar.eps import Eps
+from maar.certification.compare import require_agreement
+from maar.certification.record import Record
+from maar.certification.store import VERDICTS
+from maar.core.eps import Eps
+from maar.core.machine import machine
 from maar.experiments.kept import caveat
 from maar.experiments.measured import State, in_folder, state_of
 from maar.experiments.plan import Plan, Point, Run, Task
 from maar.experiments.published import Published, everything, published
-from maar.machine import machine
 
 FORMAT = 1
 # A verifier looks at the clock between two of its steps.

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from maar.errors import UsageError, nearest, unknown
+from maar.core.errors import UsageError, nearest, unknown
+from maar.core.settings import Positive, convert, hints
 from maar.methods import METHODS
-from maar.settings import Positive, convert, hints
 
 if sys.version_info >= (3, 11):
     import tomllib

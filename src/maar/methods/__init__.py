@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from maar.registry import Registry
+from maar.core.registry import Registry
 
 METHODS = Registry(
     "method",

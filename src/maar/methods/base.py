@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from maar.eps import Eps
+from maar.core.eps import Eps
+from maar.core.settings import Settings
 from maar.methods.schedules import Schedule
-from maar.settings import Settings
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig

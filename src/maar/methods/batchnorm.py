@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from maar.bounds.affine import per_channel, scale_of
+from maar.domains.affine import per_channel, scale_of
 
 Policy = Literal["clean", "last", "population"]
 

@@ -17,11 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from maar.bounds.bound import Bound, Box, Enclosure, Pair, margins
-from maar.bounds.graph import trace
-from maar.bounds.interval import Interval
-from maar.bounds.merged import merged
-from maar.eps import Eps
+from maar.core.eps import Eps
+from maar.core.settings import AboveZero, NonNegative, Unless
+from maar.domains.bound import Bound, Box, Enclosure, Pair, margins
+from maar.domains.graph import trace
+from maar.domains.interval import Interval
+from maar.domains.merged import merged
 from maar.methods import shi
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.batchnorm import Policy, Statistics
@@ -29,7 +30,6 @@ from maar.methods.l1 import l1_norm
 from maar.methods.schedules import Ramp, Smooth
 from maar.networks import Normalize
 from maar.regions import Ball
-from maar.settings import AboveZero, NonNegative, Unless
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig

@@ -19,15 +19,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from maar.bounds.bound import Enclosure, margins
-from maar.bounds.crown import Crown
+from maar.core.settings import Share
+from maar.domains.bound import Enclosure, margins
+from maar.domains.crown import Crown
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import BoundedOutputs, enclosed, worst_logits
 from maar.methods.ibp import IBP
 from maar.methods.schedules import Ramp
 from maar.regions import Ball
-from maar.settings import Share
 
 CROWN = Crown("interval", upper=False)
 FLAT = 1e-5

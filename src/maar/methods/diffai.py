@@ -19,9 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from maar.attacks.pgd import PGD
-from maar.bounds.bound import Bound
-from maar.bounds.hybrid_zonotope import HybridZonotope
-from maar.bounds.interval import Interval
+from maar.core.settings import Count, NonNegative, OnlyWith, Share, Unless
+from maar.domains.bound import Bound
+from maar.domains.hybrid_zonotope import HybridZonotope
+from maar.domains.interval import Interval
 from maar.methods import shi
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
@@ -29,7 +30,6 @@ from maar.methods.bounded import BoundedOutputs, enclosed, mean_width, worst_log
 from maar.methods.expressive import Attacked
 from maar.methods.schedules import Ramp
 from maar.regions import Ball, Box
-from maar.settings import Count, NonNegative, OnlyWith, Share, Unless
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from maar.attacks.pgd import PGD
+from maar.core.settings import AboveZero, Share
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import Bounded, BoundedOutputs
 from maar.regions import Ball
-from maar.settings import AboveZero, Share
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor
 
+from maar.core.settings import Share
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import Bounded, BoundedOutputs
 from maar.methods.schedules import Ramp
 from maar.regions import Ball
-from maar.settings import Share
 
 
 @dataclass(frozen=True)

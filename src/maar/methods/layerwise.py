@@ -26,11 +26,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maar.attacks.pgd import PGD
-from maar.bounds.bound import Pair
-from maar.bounds.cauchy import Cauchy
-from maar.bounds.graph import Graph, trace
-from maar.eps import Eps
-from maar.errors import UsageError
+from maar.core.eps import Eps
+from maar.core.errors import UsageError
+from maar.core.settings import AboveZero, Count, NonNegative, OnlyWith, Positive, Unless
+from maar.domains.bound import Pair
+from maar.domains.cauchy import Cauchy
+from maar.domains.graph import Graph, trace
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.batchnorm import population_statistics
 from maar.methods.l1 import l1_norm
@@ -38,7 +39,6 @@ from maar.methods.schedules import Constant, Ramp
 from maar.methods.stability import instability
 from maar.networks import relu_indices, split
 from maar.regions import Ball, LatentZonotope, Region
-from maar.settings import AboveZero, Count, NonNegative, OnlyWith, Positive, Unless
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig

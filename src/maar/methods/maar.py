@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from maar.eps import Eps
-from maar.errors import UsageError
+from maar.core.eps import Eps
+from maar.core.errors import UsageError
+from maar.core.settings import NonNegative, OnlyWith
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.colt import COLT
 from maar.methods.consistency import consistency, image_weight
-from maar.settings import NonNegative, OnlyWith
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from maar.attacks.pgd import PGD
+from maar.core.settings import NonNegative
 from maar.methods.base import Batch, Outputs
 from maar.methods.consistency import consistency, image_weight
 from maar.methods.pgd import PGDTraining
-from maar.settings import NonNegative
 
 # As in the authors' code: keeps the logarithm of a certain error finite.
 FLOOR = 1e-4

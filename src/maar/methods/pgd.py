@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maar.attacks.pgd import PGD
-from maar.eps import Eps
+from maar.core.eps import Eps
+from maar.core.settings import NonNegative
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.batchnorm import population_statistics
 from maar.methods.schedules import Ramp
 from maar.regions import Ball
-from maar.settings import NonNegative
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig

@@ -19,18 +19,18 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from maar.attacks.pgd import PGD
-from maar.bounds.bound import Bound
-from maar.bounds.graph import Graph, trace
-from maar.bounds.hybrid_zonotope import HybridZonotope
-from maar.bounds.interval import Interval
-from maar.eps import Eps
+from maar.core.eps import Eps
+from maar.core.settings import Count, NonNegative, OnlyWith, Share
+from maar.domains.bound import Bound
+from maar.domains.graph import Graph, trace
+from maar.domains.hybrid_zonotope import HybridZonotope
+from maar.domains.interval import Interval
 from maar.methods.base import Batch, Outputs, Stage
 from maar.methods.batchnorm import population_statistics
 from maar.methods.pgd import PGDTraining
 from maar.methods.schedules import Constant, Ramp
 from maar.networks import relu_indices
 from maar.regions import Ball
-from maar.settings import Count, NonNegative, OnlyWith, Share
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig

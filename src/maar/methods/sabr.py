@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from maar.core.settings import Share
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import BoundedOutputs
 from maar.methods.expressive import Attacked
 from maar.regions import Ball, SmallBox
-from maar.settings import Share
 
 
 @dataclass(frozen=True)

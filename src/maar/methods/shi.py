@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from maar.bounds.bound import Pair
+from maar.domains.bound import Pair
 from maar.networks import Residual
 
 TAU = 0.5

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from maar.eps import Eps
+from maar.core.eps import Eps
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.schedules import Constant
 

@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar
 import torch
 
 from maar.attacks.pgd import PGD
-from maar.bounds.bound import Box
+from maar.core.settings import Share, Unless
+from maar.domains.bound import Box
 from maar.methods.base import Batch
 from maar.methods.batchnorm import Statistics
 from maar.methods.taps import TAPS
 from maar.regions import Ball, SmallBox
-from maar.settings import Share, Unless
 
 
 @dataclass(frozen=True)

@@ -26,18 +26,18 @@ from torch import Tensor, nn
 from maar.attacks.frozen import frozen
 from maar.attacks.pgd import PGD
 from maar.attacks.rows import Best, Rows
-from maar.bounds.bound import Box, Corners, margins
-from maar.bounds.graph import Graph, trace
-from maar.bounds.interval import Interval
-from maar.eps import Eps
-from maar.errors import UsageError
+from maar.core.eps import Eps
+from maar.core.errors import UsageError
+from maar.core.settings import AboveZero, Count, OnlyWith, Range
+from maar.domains.bound import Box, Corners, margins
+from maar.domains.graph import Graph, trace
+from maar.domains.interval import Interval
 from maar.methods.base import Batch, Stage
 from maar.methods.batchnorm import Statistics
 from maar.methods.bounded import Bounded, BoundedOutputs, mean_width, worst_logits
 from maar.networks import relu_indices
 from maar.regions import Ball, Errors, LatentBox
 from maar.regions import Box as RegionBox
-from maar.settings import AboveZero, Count, OnlyWith, Range
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig

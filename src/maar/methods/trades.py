@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from maar.attacks.pgd import PGD
-from maar.errors import UsageError
+from maar.core.errors import UsageError
+from maar.core.settings import NonNegative
 from maar.methods.base import Batch, Outputs
 from maar.methods.consistency import consistency
 from maar.methods.pgd import PGDTraining
-from maar.settings import NonNegative
 
 # What an attack that has no label cannot do otherwise.
 PLAIN = {

@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from maar.registry import Registry
+from maar.core.registry import Registry
 
 if TYPE_CHECKING:
     from maar.networks.build import make

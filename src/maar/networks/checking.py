@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.networks.layers import Residual
 from maar.networks.supported import SUPPORTED, Shape
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import nn
 
-from maar.errors import MaarError, UsageError, nearest
+from maar.core.errors import MaarError, UsageError, nearest
 from maar.networks.layers import Residual
 
 

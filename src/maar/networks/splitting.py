@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 
 
 def relu_indices(net: nn.Sequential) -> list[int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.regions.box import Box
 
 

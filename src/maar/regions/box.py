@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.regions.region import Errors, Region
 
 

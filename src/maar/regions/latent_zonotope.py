@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.networks.layers import Normalize, Residual
 from maar.regions.box import Box
 from maar.regions.region import Errors, Region

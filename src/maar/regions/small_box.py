@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from maar.errors import UsageError
+from maar.core.errors import UsageError
 from maar.regions.ball import Ball
 from maar.regions.box import Box
 from maar.regions.region import Errors

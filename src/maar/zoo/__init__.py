@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maar.eps import Eps
-from maar.errors import RunError, unknown
+from maar.core.eps import Eps
+from maar.core.errors import RunError, unknown
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from maar.errors import RunError
-from maar.files import sha256_file
-from maar.train.run import read_weights
+from maar.core.errors import RunError
+from maar.core.files import sha256_file
+from maar.training.run import read_weights
 from maar.zoo import Entry
 
 

@@ -1,0 +1,83 @@
+"""What is seen of a search for radii."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from maar.certification.display import View, clock
+from maar.certification.radius.tally import QUANTILES, RadiusTally
+from maar.certification.record import Record
+
+if TYPE_CHECKING:
+    from maar.certification.run import Plan
+
+
+def subject(plan: Plan) -> str:
+    """What is searched for."""
+    return f"radii of {plan.name or 'network'} on {plan.data.name}, up to {plan.eps}"
+
+
+def counts(tally: RadiusTally) -> str:
+    """`97 found, 2 open, ...`."""
+    parts = [f"{count:,} {verdict}" for verdict, count in tally.counts.items()]
+    if tally.done < tally.images:
+        parts.append(f"{tally.images - tally.done:,} to do")
+    return ", ".join(parts)
+
+
+def result(tally: RadiusTally) -> RenderableType:
+    """How far the images are proved, and from where on they are broken."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("of the images")
+    for share in QUANTILES:
+        names = {0: "least", 50: "median", 100: "most"}
+        table.add_column(names.get(share, f"{share} %"), justify="right")
+    table.add_column("mean", justify="right")
+    spread = tally.spread()
+    for name, end, style in (("proved up to", "lower", "green"), ("broken at", "upper", "red")):
+        values = (spell(value, end) for value in spread.get(end, ()))
+        table.add_row(name, *values, style=style)
+    lines = [Text(counts(tally), "bold")]
+    if tally.proved_by:
+        who = ", ".join(f"{name} {count:,}" for name, count in tally.proved_by.most_common())
+        lines.append(Text(f"lower ends proved by {who}"))
+    if tally.done:
+        each = tally.questions / tally.done
+        lines.append(Text(f"{each:.1f} questions an image, {clock(tally.seconds)} in all", "dim"))
+    if tally.last_error:
+        lines.append(Text(tally.last_error, "red"))
+    return Group(table, "", *lines)
+
+
+def spell(radius: float, end: str) -> str:
+    """Four digits, rounded to the side on which the claim still holds."""
+    digits = math.floor(radius * 1e4) if end == "lower" else math.ceil(radius * 1e4)
+    return f"{digits / 1e4:.4f}"
+
+
+RADIUS = View(subject, result, counts, "a question")
+
+
+def each(records: Iterable[Record]) -> RenderableType:
+    """Image by image."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("image", "label", "proved up to", "by", "broken at", "by", "as"):
+        table.add_column(column, justify="left" if column == "by" else "right")
+    for record in records:
+        upper, target = record["upper"], record.get("target")
+        table.add_row(
+            str(record["index"]),
+            str(record["label"]),
+            spell(record["lower"], "lower"),
+            record["lower_by"] or "",
+            "" if upper is None else spell(upper, "upper"),
+            record["upper_by"] or ("" if record["verdict"] != "error" else "error"),
+            "" if target is None else str(target),
+        )
+    return table

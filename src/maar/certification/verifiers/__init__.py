@@ -1,0 +1,1 @@
+"""The verifiers, one file each; `maar.certification.VERIFIERS` has their names."""

@@ -1,0 +1,127 @@
+"""Work on many images with a store: what is done stays done, what is open may be taken again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from maar.certification.agenda import Job
+from maar.certification.cascade import Settled
+from maar.certification.display import Display
+from maar.certification.record import Record, is_settled
+from maar.certification.store import Form, Store, header, open_store
+from maar.certification.workers import LOCAL, Team
+from maar.core.errors import RunError
+
+if TYPE_CHECKING:
+    from maar.certification.run import Plan
+
+
+class Counting(Protocol):
+    """A tally."""
+
+    images: int
+    of: int
+
+    @property
+    def done(self) -> int: ...
+
+    def add(self, record: Record) -> None: ...
+
+    def summary(self) -> dict[str, Any]: ...
+
+
+C = TypeVar("C", bound=Counting)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[C]):
+    """What is asked about each image: the lines of its store, and how they are counted."""
+
+    form: Form
+    record: Callable[[int, int, Settled, float], Record]
+    """(index, label, settled, seconds that it had) -> the line."""
+    tally: Callable[[Plan], C]
+    """An empty count."""
+
+
+def work(
+    plan: Plan,
+    kind: Kind[C],
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    display: Display[C] | None = None,
+    team: Team = LOCAL,
+) -> tuple[C, list[Record]]:
+    """Settle the images that the folder knows nothing of, and take some again.
+
+    These are the ones that ended in an error, that stayed open with less time than they have now,
+    and those whose counterexample is gone.
+
+    Returns the count, and the lines, over all images of the plan. An interrupt leaves everything
+    in place, with a summary that says so.
+    """
+    display = display or Display()
+    with open_store(Path(out), plan.subject, plan.facts, kind.form) as store:
+        _require_labels(plan, store)
+        store.ask(plan.indices)
+        todo, tally = [], kind.tally(plan)
+        for index in plan.indices:
+            record = store.whole(index)
+            if record is not None and is_settled(record, plan.task.cascade.timeout):
+                tally.add(record)
+            else:
+                todo.append(index)
+        if todo:
+            store.drop_summary()
+        again = sum(index in store.records for index in todo)
+        workers = workers or team.size(len(todo))
+        display.begin(plan, tally, min(workers, max(1, len(todo))), again)
+        try:
+            jobs = _jobs(plan, todo)
+            with contextlib.closing(team.settle_all(plan.task, jobs, workers)) as results:
+                for job, settled in results:
+                    record = kind.record(job.index, job.y, settled, plan.task.cascade.timeout)
+                    _enter(store, record, job, settled)
+                    tally.add(record)
+                    display.add(record, tally)
+        finally:
+            display.end(tally)  # first: a full disk must not leave the terminal in disorder
+            about = header(plan.subject, plan.facts, plan.indices)
+            store.write_summary({**about, **tally.summary()})
+        return tally, [store.records[index] for index in plan.indices]
+
+
+def _require_labels(plan: Plan, store: Store) -> None:
+    """Check that the lines are about these images: labels do not depend on any verifier."""
+    taken = [index for index in plan.indices if index in store.records]
+    labels = plan.data.labels(plan.split, taken).tolist() if taken else []
+    for index, label in zip(taken, labels, strict=True):
+        if (stored := store.records[index]["label"]) != label:
+            raise RunError(
+                f"{store.verdicts} is damaged: image {index} has label {stored} there, {label} in "
+                f"{plan.data.name}"
+            )
+
+
+def _jobs(plan: Plan, todo: list[int]) -> list[Job]:
+    pixels = plan.data.images(plan.split, todo).numpy() if todo else []
+    labels = plan.data.labels(plan.split, todo).tolist() if todo else []
+    return [Job(*job) for job in zip(todo, pixels, labels, strict=True)]
+
+
+def _enter(store: Store, record: Record, job: Job, settled: Settled) -> None:
+    """Add the line, and INDEX.npz if the image was broken."""
+    evidence = None
+    if store.form.is_broken(record):
+        evidence = {
+            "x_adv": settled.counterexample,
+            "x": job.x,
+            "label": job.y,
+            "target": settled.target,
+        }
+    store.add(record, evidence)

@@ -1,1 +1,0 @@
-"""The verifiers, one file each; `maar.certify.VERIFIERS` has their names."""

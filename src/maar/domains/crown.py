@@ -1,0 +1,144 @@
+"""CROWN: linear bounds carried backwards (Zhang et al. 2018; DeepPoly, Singh et al. 2019).
+
+To bound a . relu(v) from below, a positive coefficient takes the line below the ReLU and a
+negative one the line above. The bounds on the ReLUs' inputs come from CROWN itself, only
+for neurons that interval bounds leave undecided, or from intervals alone (CROWN-IBP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from maar.domains.backward import Backward, specification
+from maar.domains.bound import Bound, Enclosure, Problem, intersect
+from maar.domains.graph import one_affine
+from maar.domains.interval import EXTRA, Boxes, output
+from maar.domains.reduced import TooLarge, reduce
+from maar.domains.relax import lower_slope, upper_line
+from maar.domains.rounding import gamma
+from maar.domains.rows import Rows, neurons
+
+
+@dataclass(frozen=True)
+class Crown(Bound):
+    """Backward linear bounds.
+
+    `intermediate`: how the ReLUs' inputs are bounded: "crown", or "interval" for CROWN-IBP.
+    `upper`: also bound the outputs from above, at twice the cost; else ub is the interval's.
+    `budget`: bytes that the coefficients of one backward pass may take.
+    """
+
+    name: ClassVar[str] = "crown"
+    intermediate: Literal["crown", "interval"] = "crown"
+    rounding: bool = False
+    upper: bool = True
+    budget: int = 1 << 30
+
+    def enclose(self, problem: Problem) -> Enclosure:
+        """Differentiable on a network; on a compiled graph it is fast instead."""
+        fixed = problem.graph.constant and self.intermediate == "crown"
+        if fixed and problem.box.lb.device.type == "cpu":
+            try:
+                return Enclosure.stack([self._one(part) for part in problem.images()])
+            except TooLarge:
+                pass  # the same bounds by the plain way, which also fits into any memory
+        return self._batch(problem)
+
+    def _one(self, problem: Problem) -> Enclosure:
+        """One image by its reduced network: on a CPU that beats any batch."""
+        reduced, rows = reduce(problem, self.rounding, budget=self.budget, thrifty=True)
+        ub = reduced.upper(rows)[None] if self.upper else reduced.interval[1]
+        lb, ub = intersect((reduced.lower(rows)[None], ub), reduced.interval)
+        return Enclosure(lb, ub, reduced.boxes.pre())
+
+    def _batch(self, problem: Problem) -> Enclosure:
+        graph = problem.graph
+        boxes = Boxes.start(graph, problem.box, self.rounding)
+        for k, i in enumerate(graph.relus):
+            value = graph.nodes[i].inputs[0]
+            boxes.advance(i)
+            boxes.refine(value, problem.known_at(k))
+            if self.intermediate == "crown" and not one_affine(graph, value):
+                self._bound_unstable(boxes, value)
+        lb, ub = output(boxes, problem.C)
+        rows = specification(graph, problem.C, len(lb), lb)
+        value = len(graph.nodes)
+        better = self._lower(boxes, value, rows).view_as(lb)
+        lb = torch.maximum(lb, better)
+        if self.upper:
+            better = -self._lower(boxes, value, -rows).view_as(ub)
+            ub = torch.minimum(ub, better)
+        return Enclosure(lb, ub, boxes.pre())
+
+    def _bound_unstable(self, boxes: Boxes, value: int) -> None:
+        """Tighten a ReLU's input where its interval leaves the sign open."""
+        lb, ub = boxes.lb[value].flatten(1), boxes.ub[value].flatten(1)
+        image, index = ((lb < 0) & (ub > 0)).nonzero(as_tuple=True)
+        if not len(index):
+            return
+        shape = boxes.graph.shapes[value]
+        rows = neurons(shape, index, None if len(lb) == 1 else image, lb.dtype)
+        low = self._lower(boxes, value, rows)
+        high = -self._lower(boxes, value, -rows)
+        old_lb, old_ub = boxes.lb[value], boxes.ub[value]
+        lb = lb.index_put((image, index), torch.maximum(lb[image, index], low))
+        ub = ub.index_put((image, index), torch.minimum(ub[image, index], high))
+        boxes.lb[value], boxes.ub[value] = lb.view_as(old_lb), ub.view_as(old_ub)
+
+    def _lower(self, boxes: Boxes, value: int, rows: Rows) -> Tensor:
+        """Lower bounds of the rows, in pieces that keep within the memory budget."""
+        widest = max(shape.numel() for shape in boxes.graph.shapes[: value + 1])
+        # A layer's coefficients, their copy for the layer below, and the looked-up slopes.
+        each = 4 * widest * rows.A.element_size()
+        step = max(1, self.budget // each)
+        pieces = [
+            lower(boxes, value, _piece(rows, start, start + step))
+            for start in range(0, len(rows), step)
+        ]
+        return torch.cat(pieces) if len(pieces) != 1 else pieces[0]
+
+
+def _piece(rows: Rows, start: int, stop: int) -> Rows:
+    if start == 0 and stop >= len(rows):
+        return rows
+    image = None if rows.image is None else rows.image[start:stop]
+    corner = None if rows.corner is None else rows.corner[start:stop]
+    return Rows(rows.A[start:stop], image, corner, rows.unit)
+
+
+def lower(boxes: Boxes, value: int, rows: Rows, slopes: Sequence[Tensor] | None = None) -> Tensor:
+    """Lower bounds of rows over `value`, [R]; all ReLU inputs below it must have their boxes.
+
+    `slopes[k]`: other lower slopes than CROWN's for ReLU k, [R, *shape], with dense rows.
+    """
+    order = {i: k for k, i in enumerate(boxes.graph.relus)}
+
+    def relu(run: Backward, i: int, rows: Rows) -> Rows:
+        source = boxes.graph.nodes[i].inputs[0]
+        lb, ub = boxes.lb[source], boxes.ub[source]
+        above, intercept = upper_line(lb, ub)
+        below = rows.look_up(lower_slope(lb, ub))
+        if slopes is not None:
+            below = torch.where(rows.look_up((lb < 0) & (ub > 0)), slopes[order[i]], below)
+        negative = rows.A.clamp(max=0)
+        lifted = rows.with_A(negative).dot(intercept)
+        run.constant = run.constant + lifted
+        A = rows.A.clamp(min=0) * below + negative * rows.look_up(above)
+        if not boxes.rounding:
+            return rows.with_A(A)
+        result = rows.gated(A, ub > 0)
+        # All terms of `lifted` have one sign, so its size is the sum of their sizes.
+        terms = (result.terms or 0) + EXTRA
+        run.error = run.error + gamma(terms, A.dtype) * lifted.abs()
+        return result
+
+    run = Backward(boxes, relu)
+    at_input = run.run(value, rows)
+    assert at_input is not None
+    middle, reach = run.concretise(at_input)
+    return middle - reach
