@@ -20,6 +20,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
+from types import ModuleType
 from typing import Any
 
 from maar.core.lifeline import follow_parent
@@ -45,7 +46,7 @@ def warm_up() -> None:
     if isinstance(context(), ForkServerContext):
         from multiprocessing import forkserver
 
-        with _quietly():
+        with _quietly(), _without_main():
             forkserver.ensure_running()
 
 
@@ -61,7 +62,8 @@ def start(target: Callable[..., object], *args: object) -> tuple[BaseProcess, Co
     process = context().Process(target=_enter, args=(*name, theirs, *args), daemon=True)
     # What a fork server's child is like was settled when that started. It is not waited for under
     # `_quietly`: the first child comes when torch is imported, and Ctrl-C must work until then.
-    with _quietly() if isinstance(context(), SpawnContext) else contextlib.nullcontext():
+    quietly = _quietly() if isinstance(context(), SpawnContext) else contextlib.nullcontext()
+    with quietly, _without_main():
         process.start()
     theirs.close()  # so that the pipe ends when the process does
     return process, mine
@@ -84,6 +86,20 @@ def _end_with_program() -> None:
         os.close(server._forkserver_alive_fd)
         server._forkserver_alive_fd = None
     follow_parent()
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep a new process from running the caller's script again, which workers do not need.
+
+    So a plain script, stdin and a notebook cell may start workers without a `__main__` guard.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextlib.contextmanager

@@ -82,7 +82,7 @@ def work(
         workers = workers or team.size(len(todo))
         display.begin(plan, tally, min(workers, max(1, len(todo))), again)
         try:
-            jobs = _jobs(plan, todo)
+            jobs = jobs_of(plan, todo)
             with contextlib.closing(team.settle_all(plan.task, jobs, workers)) as results:
                 for job, settled in results:
                     record = kind.record(job.index, job.y, settled, plan.task.cascade.timeout)
@@ -108,7 +108,8 @@ def _require_labels(plan: Plan, store: Store) -> None:
             )
 
 
-def _jobs(plan: Plan, todo: list[int]) -> list[Job]:
+def jobs_of(plan: Plan, todo: list[int]) -> list[Job]:
+    """Return the images of the plan with these indices."""
     pixels = plan.data.images(plan.split, todo).numpy() if todo else []
     labels = plan.data.labels(plan.split, todo).tolist() if todo else []
     return [Job(*job) for job in zip(todo, pixels, labels, strict=True)]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from maar.api.checking import network_of_store, require_onnxruntime, runner_of
 from maar.cli.interrupt import farewell
 from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
@@ -37,8 +37,8 @@ class Audit:
     """Check every line of a certification again; exit code 1 if anything disagrees.
 
     Counterexamples are replayed by onnxruntime and in float64, verified images attacked by another
-    attack and bounded by another implementation, the sums counted again. Verdicts that are not proved
-    again are counted as resting on trust. STORE is only read.
+    attack and bounded by another implementation, the sums counted again. Verdicts that are not
+    proved again are counted as resting on trust. STORE is only read.
     """
 
     store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code; 1 if something disagrees."""
     args = parse(Audit, "maar audit", argv)
     _check(args)
-    _require_onnxruntime()
+    require_onnxruntime()
     from rich.console import Console
     from rich.text import Text
 
@@ -138,22 +138,13 @@ def _check(args: Audit) -> None:
         raise UsageError("--weights, --mean and --std go with --network")
 
 
-def _require_onnxruntime() -> None:
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-    except ImportError:
-        raise RunError(
-            "the audit computes the network by onnxruntime too: pip install 'maar[onnx]'"
-        ) from None
-
-
 def _read(args: Audit, folder: Folder) -> tuple[nn.Sequential, DataSet, Runner, str | None]:
     """Return network, data, the network as onnxruntime has it, and its name if it has not moved."""
     from maar.data import load
     from maar.networks import weights_hash
 
-    name, source = _network(args, folder)
+    asked = {"weights": args.weights, "mean": args.mean, "std": args.std}
+    name, source = network_of_store(folder, args.network, asked)
     where = args.data or folder.source.get("data") or folder.manifest["data"]
     options = {"mean": source.get("mean"), "std": source.get("std")}
     options = {key: None if value is None else tuple(value) for key, value in options.items()}
@@ -164,39 +155,7 @@ def _read(args: Audit, folder: Folder) -> tuple[nn.Sequential, DataSet, Runner, 
         check_normalisation(found, data, folder.split)  # (others are a disagreement anyway)
     # Somebody who says where it is now may have renamed it: the weights are compared all the same.
     called = found.name if args.network is None and name == source.get("network") else None
-    return found.net, data, _runner(name, found.net, data, options), called
-
-
-def _network(args: Audit, folder: Folder) -> tuple[str, dict[str, Any]]:
-    """Where the network is, and how to read it."""
-    if args.network is not None:
-        return args.network, {"weights": args.weights, "mean": args.mean, "std": args.std}
-    source = folder.source
-    name = source.get("network")
-    if not isinstance(name, str):
-        raise UsageError(f"{args.store} does not say where its network is: give --network")
-    around = folder.path.resolve().parent.parent
-    if Path(name).exists() or name.startswith("zoo:"):
-        return name, source
-    if (around / "config.toml").is_file():
-        return str(around), source  # the run was moved, together with what is in it
-    raise UsageError(f"the network {name} is no longer there: give --network")
-
-
-def _runner(name: str, net: nn.Sequential, data: DataSet, options: dict[str, Any]) -> Runner:
-    from maar.exchange.onnx_out import write_onnx
-    from maar.exchange.runtime import onnx_runner
-
-    if name.lower().endswith((".onnx", ".onnx.gz")):
-        runner = onnx_runner(name, **options)  # the file itself: our reader is checked as well
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "net.onnx"
-            write_onnx(net, path, data.shape)
-            runner = onnx_runner(path)
-    if runner is None:
-        raise RunError(f"onnxruntime cannot run {name}")
-    return runner
+    return found.net, data, runner_of(name, found.net, data, options), called
 
 
 def _chosen(args: Audit, folder: Folder) -> list[int]:

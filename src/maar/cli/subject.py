@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from maar.api.loading import MODEL, is_onnx, read_network
 from maar.core.eps import Eps
 from maar.core.errors import UsageError
-from maar.zoo import PREFIX, entries, entry, is_zoo
+from maar.zoo import is_zoo
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,30 +20,9 @@ PerChannel = Annotated[
     tuple[float, ...] | None, tyro.conf.arg(metavar="C ...", help_behavior_hint="")
 ]
 """A number for each channel, or nothing: the flags --mean and --std."""
-MODEL = "model"
-"""The weights at the end of a run."""
-
 
 NETWORK = "RUN|FILE.onnx|zoo:NAME"
 """How the help texts write it."""
-
-
-@dataclass(frozen=True)
-class Named:
-    """A network, and what its name says about it."""
-
-    net: nn.Sequential
-    name: str
-    folder: Path
-    """Where results go if nothing else is said: below the run, or below certs/."""
-    shape: tuple[int, ...] | None = None
-    """Of the images; None for a run: its data set has it."""
-    data: str | None = None
-    """What it was trained with, as eps; an ONNX file does not say it."""
-    eps: Eps | None = None
-    is_run: bool = False
-    valid: int = 0
-    """Images that the run took out of the training set for validation."""
 
 
 @dataclass(frozen=True)
@@ -102,66 +82,6 @@ def subject(
         named.valid,
         source,
     )
-
-
-def is_onnx(network: str) -> bool:
-    """Whether this is written as an ONNX file, plain or packed."""
-    return network.lower().endswith((".onnx", ".onnx.gz"))
-
-
-def read_network(
-    network: str,
-    *,
-    weights: str = MODEL,
-    mean: tuple[float, ...] | None = None,
-    std: tuple[float, ...] | None = None,
-) -> Named:
-    """The network alone."""
-    if is_onnx(network):
-        if weights != MODEL:
-            raise UsageError("--weights is for runs: an ONNX file has one set of weights")
-        return _onnx(network, mean, std)
-    if mean is not None or std is not None:
-        what = "a network of the zoo" if is_zoo(network) else "a run's network"
-        raise UsageError(f"--mean and --std are for ONNX files: {what} has them inside")
-    if not is_zoo(network):
-        return _run(network, weights)
-    if weights != MODEL:
-        raise UsageError("--weights is for runs: a network of the zoo has one set of weights")
-    return _zoo(network)
-
-
-def _onnx(network: str, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> Named:
-    from maar.exchange.onnx_in import read_with_shape
-
-    path = Path(network)
-    net, shape = read_with_shape(path, mean=mean, std=std)
-    stem = Path(path.name.removesuffix(".gz")).stem
-    return Named(net, path.name, Path("certs") / stem, shape)
-
-
-def _zoo(network: str) -> Named:
-    found = entry(network)
-    from maar.zoo.weights import load_zoo
-
-    net, shape = load_zoo(found)
-    folder = Path("certs") / f"zoo-{found.name}"
-    return Named(net, PREFIX + found.name, folder, shape, found.data, found.eps)
-
-
-def _run(network: str, weights: str) -> Named:
-    path = Path(network)
-    if not path.is_dir():
-        hint = f"; did you mean {PREFIX}{network}?" if network in entries() else ""
-        raise UsageError(
-            f"{network!r} is neither the folder of a run, nor a FILE.onnx that is there, nor "
-            f"zoo:NAME{hint}"
-        )
-    from maar.training.run import load_network
-
-    net, config = load_network(path, weights)
-    name = path.resolve().name if weights == MODEL else f"{path.resolve().name} ({weights})"
-    return Named(net, name, path, None, config.data, config.eps, True, config.valid)
 
 
 def _anywhere(data: str) -> str:

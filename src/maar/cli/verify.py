@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from maar.cli.parse import parse
-from maar.cli.subject import PerChannel, read_network
+from maar.cli.subject import PerChannel
 from maar.core.errors import MaarError, RunError, UsageError
 from maar.core.files import write_text
-from maar.zoo import is_zoo
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from maar.certification.properties.decide import Decision
 
 PRINTED = "(default: printed only)"
 BESIDE = "(default: none)"
-GRACE = 0.5  # seconds that a step may take to notice by itself that time is up
 COLUMNS = ("network", "property", "timeout", "result", "seconds", "by")
 
 
@@ -128,37 +124,6 @@ def _table(rows: list[list[str]]) -> str:
 
 
 def _decide(args: Verify, network: str, prop: Path, timeout: float) -> Decision:
-    """Read and decide, all within the time: a file can take longer to read than to decide."""
-    begin = time.monotonic()
-    from maar.certification.alarm import TimeUp, alarm
-    from maar.certification.properties import STEPS
-    from maar.certification.properties.decide import Decision, decide
-    from maar.exchange.runtime import onnx_runner
-    from maar.exchange.vnnlib import read_vnnlib
+    from maar.api.checking import verify
 
-    for name in STEPS:
-        assert STEPS[name] is not None  # imported now: an import must not be cut short
-    try:
-        with alarm(max(0.0, begin + timeout - time.monotonic()) + GRACE):
-            asked = read_vnnlib(prop)
-            net, shape = _read(args, network)
-            runner = None if is_zoo(network) else onnx_runner(network, mean=args.mean, std=args.std)
-            left = max(0.0, begin + timeout - time.monotonic())
-            try:
-                return decide(net, shape, asked, timeout=left, runner=runner)
-            except UsageError as error:
-                raise UsageError(f"{network} and {prop}: {error}") from None
-    except TimeUp:
-        return Decision("timeout", None, time.monotonic() - begin)
-    except MemoryError:
-        raise RunError(f"{network} and {prop}: no memory to decide this") from None
-
-
-def _read(args: Verify, network: str) -> tuple[nn.Sequential, tuple[int, ...]]:
-    if is_zoo(network):
-        named = read_network(network, mean=args.mean, std=args.std)
-        assert named.shape is not None
-        return named.net, named.shape
-    from maar.exchange.onnx_in import read_with_shape
-
-    return read_with_shape(network, mean=args.mean, std=args.std)
+    return verify(network, prop, timeout=timeout, mean=args.mean, std=args.std)

@@ -82,7 +82,7 @@ def parse_command(
     given, own = _tyro(argv, flags, extras, prog, description, helping)
     for flag in flags:
         if flag.name in given:
-            _put(table, flag.path, given[flag.name])
+            put(table, flag.path, given[flag.name])
     paths = {flag.path: flag.name for flag in flags if flag.name in given}
     config = build(table, dataclasses.replace(origin, flags=paths))
     refuse_flags(config, paths, {flag.path: flag.name for flag in flags})
@@ -299,7 +299,8 @@ def _identifier(text: str) -> str:
     return text.replace(" ", "_") + "_"
 
 
-def _put(table: dict[str, Any], path: KeyPath, value: Any) -> None:
+def put(table: dict[str, Any], path: KeyPath, value: Any) -> None:
+    """Set a value of a nested table."""
     *tables, key = path
     for name in tables:
         table = table.setdefault(name, {})

@@ -24,11 +24,15 @@ import torch
 from torch import Tensor, nn
 
 from maar.core.eps import Eps
+from maar.core.errors import UsageError
 from maar.core.settings import Settings
 from maar.methods.schedules import Schedule
 
 if TYPE_CHECKING:
     from maar.config import TrainConfig
+
+# Epochs after which every schedule is at its end.
+END = 1e9
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,48 @@ class Method(Settings):
     def terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
         """Named terms, each a scalar, of these logits."""
         raise NotImplementedError
+
+    def __call__(
+        self,
+        net: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        eps: float | str,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the named, differentiable terms of the loss on one batch, for any training loop.
+
+        Schedules are at their end. A method of several stages has no such loss: train it with
+        `maar.train`, or give it `max_stages=1`.
+        """
+        from maar.config import TrainConfig
+
+        if not isinstance(net, nn.Sequential):
+            raise UsageError(
+                f"model is a {type(net).__name__} (accepted: a plain nn.Sequential, such as "
+                "maar.convert gives)"
+            )
+        stages = self.stages(net, Eps(eps), TrainConfig())
+        if len(stages) > 1:
+            raise UsageError(
+                f"{self.name} trains in {len(stages)} stages and has no single loss (accepted: "
+                "maar.train, or max_stages=1)"
+            )
+        (stage,) = stages
+        if generator is None:
+            generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        return self.loss(
+            Batch(
+                net=net,
+                x=x,
+                y=y,
+                eps=stage.eps(END),
+                stage=stage,
+                generator=generator,
+                at={name: schedule(END) for name, schedule in stage.schedules.items()},
+            )
+        )
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Named terms, each a scalar; the trainer descends on their sum."""

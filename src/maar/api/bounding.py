@@ -1,0 +1,141 @@
+"""`maar.domains` and `maar.attack`: enclose all outputs of a ball, or look for a bad one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from maar.api.tensors import labels_of, network_of, radius_of
+from maar.attacks.pgd import PGD
+from maar.core.errors import UsageError, unknown
+from maar.domains.alpha_crown import AlphaCrown
+from maar.domains.bound import Bound
+from maar.domains.crown import Crown
+from maar.domains.graph import compile_network, trace
+from maar.domains.interval import Interval
+from maar.domains.zonotope import Zonotope
+from maar.networks.checking import check
+from maar.regions import Ball
+
+BOUNDS: dict[str, Callable[[bool], Bound]] = {
+    "interval": lambda rounding: Interval(rounding),
+    "zonotope": lambda rounding: Zonotope(rounding=rounding),
+    "crown_ibp": lambda rounding: Crown("interval", rounding),
+    "crown": lambda rounding: Crown(rounding=rounding),
+    "alpha_crown": lambda rounding: AlphaCrown(rounding=rounding),
+}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """lb <= C f(x') <= ub for every x' of each image's ball, `[n, rows]`."""
+
+    lb: Tensor
+    ub: Tensor
+
+
+def bounds(
+    model: Any,
+    x: Tensor,
+    eps: Any,
+    *,
+    method: str | Bound = "crown",
+    C: Tensor | None = None,
+    rounding: bool = False,
+) -> Bounds:
+    """Enclose the logits, or C @ logits, over the ball of radius eps around each image.
+
+    Args:
+        model: As for `certify`. A module's own parameters are used, live.
+        x: Images in [0, 1], `[n, *shape]`.
+        eps: L-infinity radius.
+        method: interval, zonotope, crown_ibp, crown, alpha_crown, or a `Bound`.
+        C: Rows to bound, `[rows, classes]` or `[n, rows, classes]`; the logits without it.
+        rounding: Account for rounding errors, so that the result is a proof. Without it the result
+            is differentiable in weights and images (except alpha_crown) and right up to rounding.
+    """
+    net, ball = _inputs(model, x, eps)
+    if isinstance(method, str):
+        if method not in BOUNDS:
+            raise unknown("method", method, BOUNDS)
+        method = BOUNDS[method](rounding)
+    elif rounding and not getattr(method, "rounding", False):
+        raise UsageError(f"rounding = True: {method!r} does not account for it")
+    if C is not None:
+        C = C.to(x).expand(len(x), *C.shape[-2:]) if C.dim() in (2, 3) else C
+    compiled = rounding or isinstance(method, AlphaCrown)
+    shape = tuple(x.shape[1:])
+    graph = compile_network(net, shape, x.dtype) if compiled else trace(net, shape)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not compiled):
+        result = method(graph, ball, C)
+    return Bounds(result.lb, result.ub)
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """The worst points that an attack found."""
+
+    x_adv: Tensor
+    """One point of each image's ball, `[n, *shape]`."""
+    success: Tensor
+    """Whether the answer there differs from the label, bool `[n]`."""
+
+
+def attack(
+    model: Any,
+    x: Tensor,
+    y: Any,
+    eps: Any,
+    *,
+    steps: int = 40,
+    step_size: float = 0.1,
+    restarts: int = 1,
+    targeted: bool = False,
+    seed: int = 0,
+) -> AttackResult:
+    """Look for adversarial images by projected gradient descent.
+
+    Args:
+        model: As for `certify`, or any module that maps images to logits.
+        x: Images in [0, 1], `[n, *shape]`.
+        y: Labels, `[n]`.
+        eps: L-infinity radius.
+        steps: Gradient steps.
+        step_size: Length of a step, as a share of eps.
+        restarts: Random starts; the worst point of all counts.
+        targeted: Run once for each other class.
+        seed: Seed of the random starts.
+    """
+    net = model if isinstance(model, nn.Module) else network_of(model)
+    y = labels_of(y, x).to(x.device)
+    search = PGD(
+        steps=steps,
+        step_size=step_size,
+        restarts=restarts,
+        targeted=targeted,
+        loss="margin",
+        keep="best",
+    )
+    training = net.training
+    net.eval()
+    try:
+        ball = Ball(x.detach(), float(radius_of(eps)))
+        e = search(net, ball, y, generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            x_adv = ball.point(e)
+            success = net(x_adv).argmax(1) != y
+    finally:
+        net.train(training)
+    return AttackResult(x_adv, success)
+
+
+def _inputs(model: Any, x: Any, eps: Any) -> tuple[nn.Sequential, Ball]:
+    net = network_of(model)
+    if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() < 2:
+        raise UsageError("x must be a batch of images: a floating-point tensor [n, *shape]")
+    check(net, tuple(x.shape[1:]))
+    return net, Ball(x, float(radius_of(eps)))

@@ -1,0 +1,84 @@
+"""A caller's model and tensors as the rest of the package takes them, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from maar.core.eps import Eps
+from maar.core.errors import UsageError
+from maar.data.dataset import Arrays, DataSet, Info, make
+from maar.networks.checking import check
+
+
+def network_of(model: Any) -> nn.Sequential:
+    """Return the network behind a module, a `Run`, or the name of a run, ONNX file or zoo entry."""
+    if isinstance(model, (str, Path)):
+        from maar.api.loading import load
+
+        return load(model).network
+    if hasattr(model, "network") and not isinstance(model, nn.Module):
+        return model.network
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            f"model is a {type(model).__name__} (accepted: an nn.Module, a run, or the name of a "
+            "run's folder, an ONNX file or zoo:NAME)"
+        )
+    from maar.api.converting import convert
+
+    return convert(model)
+
+
+def images_of(x: Any, net: nn.Sequential) -> Tensor:
+    """Return a batch as float32 on the CPU, checked against the network."""
+    x = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x)
+    if x.dim() < 2 or not len(x):
+        raise UsageError(
+            f"x has shape {tuple(x.shape)} (accepted: a batch of images, such as (n, 3, 32, 32))"
+        )
+    if not x.is_floating_point():
+        raise UsageError(f"x is of type {x.dtype} (accepted: floating point in [0, 1])")
+    x = x.detach().to("cpu", torch.float32)
+    check(net, tuple(x.shape[1:]))
+    return x
+
+
+def labels_of(y: Any, x: Tensor) -> Tensor:
+    """Return labels as int64, one for each image."""
+    y = torch.as_tensor(y if isinstance(y, Tensor) else np.asarray(y))
+    if y.is_floating_point() or y.dtype == torch.bool or y.shape != (len(x),):
+        raise UsageError(
+            f"y has shape {tuple(y.shape)} and type {y.dtype} (accepted: {len(x)} whole numbers)"
+        )
+    return y.detach().to("cpu", torch.int64)
+
+
+def radius_of(eps: Any) -> Eps:
+    """Return eps as an exact radius: a number, or text such as "2/255"."""
+    return eps if isinstance(eps, Eps) else Eps(eps)
+
+
+def data_of(
+    x: Tensor, y: Tensor, outputs: int, classes: Sequence[str] | None = None, name: str = "tensors"
+) -> DataSet:
+    """Return tensors as the test images of a data set, known by the hash of their content."""
+    if classes is not None and len(classes) != outputs:
+        raise UsageError(f"classes has {len(classes)} names (accepted: {outputs}, one an output)")
+    none = np.zeros((0, *x.shape[1:]), np.float32), np.zeros(0, np.int64)
+    arrays = Arrays(*none, x.numpy(), y.numpy())
+    channels = x.shape[1]
+    info = Info(
+        name,
+        tuple(x.shape[1:]),  # pyright: ignore[reportArgumentType]
+        tuple(classes or map(str, range(outputs))),
+        0,
+        len(x),
+        (0.0,) * channels,
+        (1.0,) * channels,
+    )
+    return make(info, arrays)
