@@ -44,7 +44,7 @@ def parts(recipe: str) -> list[Part]:
     config = load(recipe)
     net = fresh(recipe)
     found: list[Part] = []
-    for index, stage in enumerate(config.method.stages(net, config.eps, config.train)):
+    for index, stage in enumerate(config.method.stages(net, config.eps, config.train.epochs)):
         end, tenths = float(stage.epochs), range(1, stage.epochs * 10)
         early = next((t / 10 for t in tenths if stage.eps(t / 10) > 0), 0.0)
         if stage.eps(early) < stage.eps(end):
@@ -82,7 +82,7 @@ def measured(recipe: str, stage: int, epoch: float, repeats: int) -> dict[str, A
     shape = (1, 28, 28) if "mnist" in config.data else (3, 32, 32)
     x = torch.rand(config.train.batch, *shape, generator=chance)
     y = torch.randint(10, (config.train.batch,), generator=chance)
-    at = config.method.stages(net, config.eps, config.train)[stage]
+    at = config.method.stages(net, config.eps, config.train.epochs)[stage]
     times = step_times(config.method, at, net, x, y, epoch=epoch, repeats=repeats)
     return {"seconds": median(times), "fastest": min(times), "batch": config.train.batch}
 

@@ -33,7 +33,6 @@ from torch import Tensor
 from benchmarks.measure import alone, save, together
 from benchmarks.stepping import median, step_times
 from maar.attacks.pgd import PGD
-from maar.config import TrainConfig
 from maar.core.eps import Eps
 from maar.data import load
 from maar.methods.base import Method
@@ -92,7 +91,7 @@ def seconds_per_step(
         x = torch.rand(BATCH, *shape, generator=chance)
     y = torch.randint(10, (BATCH,), generator=chance)
     trained = method_named(method, steps, share)
-    at = trained.stages(net, Eps(eps), TrainConfig(epochs=4))[stage]
+    at = trained.stages(net, Eps(eps), 4)[stage]
     exchange = None
     if torch.distributed.is_initialized():
         size = BATCH // torch.distributed.get_world_size()

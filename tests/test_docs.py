@@ -234,3 +234,12 @@ def test_certification_says_which_images_are_hard():
         f"{few:.2f} % of the first 200 are certified on COLT's public network, "
         f"{many:.2f} % of the first 1,000 and {every:.2f} % of all"
     ) in page
+
+
+def test_the_python_page(capsys):
+    torch.manual_seed(0)
+    names = {}
+    for block in python_blocks("python.md"):
+        exec(compile(block, "python.md", "exec"), names)
+    assert "verified" in capsys.readouterr().out
+    assert set(names["terms"]) == {"adversarial", "consistency"}

@@ -43,7 +43,7 @@ def test_bounds_are_differentiable(method):
 
 
 def test_an_unknown_method_is_named():
-    with pytest.raises(maar.UsageError, match="crwon.*did you mean 'crown'"):
+    with pytest.raises(maar.UsageError, match=r"crwon.*did you mean 'crown'"):
         maar.bounds(network(), X, 0.1, method="crwon")
 
 

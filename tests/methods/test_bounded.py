@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from maar.attacks.pgd import PGD
-from maar.config import TrainConfig
 from maar.core.eps import Eps
 from maar.domains.bound import margins
 from maar.domains.interval import Interval
@@ -89,9 +88,7 @@ def test_gowals_mixture():
     natural, worst = total(METHODS["standard"]()), total(IBP())
     found = total(IBP(natural=0.5), make_batch(kappa=0.7))
     assert found == pytest.approx(0.7 * natural + 0.3 * worst, rel=1e-5)
-    [stage] = IBP(natural=0.5, ramp=4.0, warmup=1.0).stages(
-        make_batch().net, Eps("0.1"), TrainConfig(epochs=9)
-    )
+    [stage] = IBP(natural=0.5, ramp=4.0, warmup=1.0).stages(make_batch().net, Eps("0.1"), 9)
     kappa = [stage.schedules["kappa"](t) for t in (0, 1, 2, 3, 9)]
     assert kappa == pytest.approx([1 - 0.5 * stage.eps(t) / 0.1 for t in (0, 1, 2, 3, 9)])
     assert kappa[0] == 1
@@ -131,7 +128,7 @@ def test_crown_ibp_without_crown_is_ibp(fusion):
     method = CrownIBP(fusion=fusion)
     one = gradients(method, make_batch(beta=0.0))
     torch.testing.assert_close(one, gradients(IBP()))
-    [stage] = CrownIBP(ramp=4.0).stages(make_batch().net, Eps("0.1"), TrainConfig(epochs=9))
+    [stage] = CrownIBP(ramp=4.0).stages(make_batch().net, Eps("0.1"), 9)
     beta = [stage.schedules["beta"](t) for t in (0, 1, 2, 4)]
     assert beta == pytest.approx([1 - stage.eps(t) / 0.1 for t in (0, 1, 2, 4)])
 
@@ -241,7 +238,7 @@ def test_what_each_base_calls_the_worst():
 def test_schedule_and_regularisers_fade():
     method = IBP(warmup=1.0, ramp=4.0, eps_factor=2.0)
     batch = make_batch()
-    [stage] = method.stages(batch.net, Eps("0.1"), TrainConfig(epochs=9))
+    [stage] = method.stages(batch.net, Eps("0.1"), 9)
     assert [stage.eps(t) for t in (0, 1, 5, 9)] == [0, 0, 0.2, 0.2]
     assert stage.eps(2) < 0.05 < stage.eps(4)
     grown = [stage.schedules["grown"](t) for t in (0, 1, 2, 3, 5)]
@@ -338,7 +335,7 @@ def test_the_regularisers_have_a_gradient_during_the_warm_up():
 
 
 def test_without_a_ramp_eps_grows_over_half_of_the_epochs():
-    [stage] = IBP(warmup=1.0).stages(make_batch().net, Eps("0.1"), TrainConfig(epochs=9))
+    [stage] = IBP(warmup=1.0).stages(make_batch().net, Eps("0.1"), 9)
     assert [stage.eps(t) for t in (1, 5, 9)] == [0, 0.1, 0.1]
     assert 0 < stage.eps(4.9) < 0.1
     assert set(IBP(ramp=0.0).loss(make_batch())) == {"worst"}
@@ -414,11 +411,11 @@ def test_the_clean_statistics_have_a_gradient():
 
 
 def test_kappa_falls_to_what_is_asked_for():
-    batch, train = make_batch(), TrainConfig(epochs=4)
+    batch = make_batch()
 
     def kappa(**knobs):
         [stage] = IBP(warmup=1.0, ramp=2.0, ramp_shape="linear", **knobs).stages(
-            batch.net, Eps("0.1"), train
+            batch.net, Eps("0.1"), 4
         )
         schedule = stage.schedules.get("kappa")
         return schedule and [schedule(t) for t in (0, 2, 4)]

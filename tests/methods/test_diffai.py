@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 
 from maar.attacks.pgd import PGD
-from maar.config import TrainConfig
 from maar.core.eps import Eps
 from maar.domains.bound import margins
 from maar.domains.hybrid_zonotope import HybridZonotope
@@ -74,9 +73,7 @@ def test_the_hybrid_zonotope_is_no_looser_than_the_box():
 
 
 def test_the_schedules():
-    [stage] = DiffAI(ramp=4.0, warmup=1.0).stages(
-        make_batch().net, Eps("0.1"), TrainConfig(epochs=9)
-    )
+    [stage] = DiffAI(ramp=4.0, warmup=1.0).stages(make_batch().net, Eps("0.1"), 9)
     assert [stage.eps(t) for t in (0, 1, 3, 9)] == [0, 0, 0.05, 0.1]
     assert [stage.schedules["share"](t) for t in (0, 1, 3, 9)] == [0, 0, 0.25, 0.5]
 

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from maar.attacks import PGD
-from maar.config import TrainConfig
 from maar.core.eps import Eps
 from maar.core.errors import UsageError
 from maar.domains.cauchy import Cauchy
@@ -31,7 +30,7 @@ def network(name="convmed_2_2_100", seed=0):
 
 
 def batch_of(net, method, stage=0, t=0.5, n=6, y=None, seed=1, mix=None):
-    stages = method.stages(net, Eps("0.1"), TrainConfig(epochs=2))
+    stages = method.stages(net, Eps("0.1"), 2)
     stage = stages[stage]
     for index, layer in enumerate(net):
         layer.requires_grad_(index >= stage.frozen)
@@ -72,7 +71,7 @@ def answers():
 )
 def test_the_papers_stages(name, count):
     net = network(name)
-    stages = COLT().stages(net, Eps("0.1"), TrainConfig(epochs=5))
+    stages = COLT().stages(net, Eps("0.1"), 5)
     relus = relu_indices(net)
     assert [stage.frozen for stage in stages] == [0, *(i + 1 for i in relus[: count - 1])]
     left = range(count - 1, -1, -1)
@@ -84,27 +83,27 @@ def test_the_papers_stages(name, count):
 
 
 def test_fewer_stages_still_train_the_stability_of_the_next_relu():
-    stages = COLT(max_stages=2).stages(network(), Eps("0.1"), TrainConfig())
+    stages = COLT(max_stages=2).stages(network(), Eps("0.1"), 20)
     assert len(stages) == 2
     assert stages[-1].eps(0.0) == pytest.approx(0.105)
     assert not stages[-1].is_last
 
 
 def test_stages_of_different_length():
-    net, train = network(), TrainConfig(epochs=5)
-    stages = COLT(stage_epochs=(4, 2)).stages(net, Eps("0.1"), train)
+    net = network()
+    stages = COLT(stage_epochs=(4, 2)).stages(net, Eps("0.1"), 5)
     assert [stage.epochs for stage in stages] == [4, 2, 2]
-    assert [s.epochs for s in COLT().stages(net, Eps("0.1"), train)] == [5, 5, 5]
+    assert [s.epochs for s in COLT().stages(net, Eps("0.1"), 5)] == [5, 5, 5]
 
 
 def test_a_network_without_relu_is_refused():
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
     with pytest.raises(UsageError, match="ReLU"):
-        COLT().stages(net, Eps("0.1"), TrainConfig())
+        COLT().stages(net, Eps("0.1"), 20)
 
 
 def test_kappa_and_eps_follow_the_mix_epochs():
-    [first, *_] = COLT(mix=4.0, anneal=True).stages(network(), Eps("0.1"), TrainConfig())
+    [first, *_] = COLT(mix=4.0, anneal=True).stages(network(), Eps("0.1"), 20)
     assert first.schedules["kappa"](1.0) == pytest.approx(0.25)
     assert first.eps(1.0) == pytest.approx(0.25 * 0.1 * 1.05 * 1.1**2)
     assert first.schedules["kappa"](9.0) == 1.0

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 
-from maar.config import TrainConfig
 from maar.core.eps import Eps
 from maar.methods import METHODS
 from maar.methods.base import Batch, Stage
@@ -54,7 +53,7 @@ def test_its_loss_is_named_scalars_that_train_the_weights(name, batch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_stages_last_as_configured_and_reach_eps(name, batch):
-    stages = METHODS[name]().stages(batch.net, Eps("0.1"), TrainConfig(epochs=7))
+    stages = METHODS[name]().stages(batch.net, Eps("0.1"), 7)
     assert stages
     assert all(stage.epochs == 7 for stage in stages)
     assert stages[0].frozen == 0

@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 
 from maar.attacks.pgd import PGD
-from maar.config import TrainConfig
 from maar.core.eps import Eps
 from maar.methods.base import Batch, Stage
 from maar.methods.pgd import PGDTraining
@@ -61,7 +60,7 @@ def test_robust_images_are_right_ones(batch):
 
 
 def test_eps_ramps_up(batch):
-    (stage,) = PGDTraining(ramp=4.0).stages(batch.net, Eps("0.2"), TrainConfig(epochs=8))
+    (stage,) = PGDTraining(ramp=4.0).stages(batch.net, Eps("0.2"), 8)
     assert [stage.eps(t) for t in (0.0, 2.0, 4.0, 7.9)] == pytest.approx([0.0, 0.1, 0.2, 0.2])
-    (stage,) = PGDTraining().stages(batch.net, Eps("0.2"), TrainConfig(epochs=8))
+    (stage,) = PGDTraining().stages(batch.net, Eps("0.2"), 8)
     assert stage.eps(0.0) == 0.2

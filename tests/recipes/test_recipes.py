@@ -50,7 +50,7 @@ def test_every_recipe_loads_and_takes_a_step(name, at_end):
     config, generator = load(name), torch.Generator().manual_seed(0)
     net = network(config)
     config.method.initialise(net, generator)
-    stage = config.method.stages(net, config.eps, config.train)[0]
+    stage = config.method.stages(net, config.eps, config.train.epochs)[0]
     half = getattr(config.method, "warmup", 0.0) + (getattr(config.method, "ramp", 1.0) or 1.0) / 2
     t = float(stage.epochs) if at_end else half
     batch = Batch(
@@ -156,7 +156,7 @@ IN_ALL = {
 def test_the_papers_own_numbers(setting, method):
     config = load(f"{setting}-{method}-paper")
     base = layerwise(config)
-    stages = base.stages(network(config), config.eps, config.train)
+    stages = base.stages(network(config), config.eps, config.train.epochs)
     there = {"stages": len(stages)}
     for part in (config, config.train, base, base.attack):
         there |= {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}

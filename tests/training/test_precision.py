@@ -8,7 +8,6 @@ import torch
 import maar.training.precision
 import maar.training.trainer
 from maar.attacks import APGD, PGD
-from maar.config import TrainConfig
 from maar.core.eps import Eps
 from maar.core.errors import UsageError
 from maar.domains.cauchy import Cauchy
@@ -75,7 +74,7 @@ def test_of_layerwise_bounds_projections_alone_are_in_bf16(monkeypatch, precisio
     monkeypatch.setattr(Cauchy, "enclose", enclose)
     net = make("convmed_2_2_100", (1, 28, 28), 10, [0.1], [0.3])
     method = COLT()
-    stage = method.stages(net, Eps(0.1), TrainConfig())[1]
+    stage = method.stages(net, Eps(0.1), 20)[1]
     at = {name: schedule(0.0) for name, schedule in stage.schedules.items()}
     batch = Batch(
         net=net, x=torch.rand(2, 1, 28, 28), y=torch.tensor([1, 2]), eps=0.1, stage=stage,

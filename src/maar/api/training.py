@@ -131,7 +131,7 @@ def _train_model(
     net, radius = network_of(model), radius_of(eps)
     batches = _Batches(data, config.batch, seed)
     method.initialise(net, generator(seed, "initialise"))
-    plan = Plan(method.stages(net, radius, config), steps_per_epoch=len(batches))
+    plan = Plan(method.stages(net, radius, config.epochs), steps_per_epoch=len(batches))
     device = next((p.device for p in net.parameters()), torch.device("cpu"))
     history: list[dict[str, float]] = []
     step = 0

@@ -39,7 +39,7 @@ def _training(task: Task, each: Mapping[int, float]) -> float | None:
         return None
     config = task.run.config
     try:
-        stages = config.method.stages(network_of(config), config.eps, config.train)
+        stages = config.method.stages(network_of(config), config.eps, config.train.epochs)
     except MaarError:
         return None  # a network or data of the user's own that is not there
     done = Counter(stage for stage, _ in _epochs(task.run.folder))

@@ -312,7 +312,8 @@ def _points(
         ]
     if experiment.kind == "stages":
         net = network_of(runs[0].config)
-        count = len(runs[0].config.method.stages(net, runs[0].config.eps, runs[0].config.train))
+        config = runs[0].config
+        count = len(config.method.stages(net, config.eps, config.train.epochs))
         found = []
         for stage in range(1, count + 1):
             # The last stage's weights are the run's: certified once, as everywhere else.

@@ -3,7 +3,7 @@
 The trainer knows these three and nothing else about a method:
 
     method.initialise(net, generator)            once, before the first step
-    for stage in method.stages(net, eps, train)  layers before stage.frozen do not move
+    for stage in method.stages(net, eps, epochs)  layers before stage.frozen do not move
         for each step                            numbers from stage.eps and stage.schedules
             total = sum(method.loss(batch).values())     terms(batch, outputs(batch))
         after each epoch                         method.judge(batch) on the validation images
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +27,6 @@ from maar.core.eps import Eps
 from maar.core.errors import UsageError
 from maar.core.settings import Settings
 from maar.methods.schedules import Schedule
-
-if TYPE_CHECKING:
-    from maar.config import TrainConfig
 
 # Epochs after which every schedule is at its end.
 END = 1e9
@@ -134,7 +131,7 @@ class Method(Settings):
     def initialise(self, net: nn.Sequential, generator: torch.Generator) -> None:
         """Change the fresh weights before the first step, where a method asks for its own."""
 
-    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
+    def stages(self, net: nn.Sequential, eps: Eps, epochs: int) -> list[Stage]:
         """The stages in their order. The trainer divides each into epochs and steps."""
         raise NotImplementedError
 
@@ -160,14 +157,12 @@ class Method(Settings):
         Schedules are at their end. A method of several stages has no such loss: train it with
         `maar.train`, or give it `max_stages=1`.
         """
-        from maar.config import TrainConfig
-
         if not isinstance(net, nn.Sequential):
             raise UsageError(
                 f"model is a {type(net).__name__} (accepted: a plain nn.Sequential, such as "
                 "maar.convert gives)"
             )
-        stages = self.stages(net, Eps(eps), TrainConfig())
+        stages = self.stages(net, Eps(eps), epochs=1)
         if len(stages) > 1:
             raise UsageError(
                 f"{self.name} trains in {len(stages)} stages and has no single loss (accepted: "

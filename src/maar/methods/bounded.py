@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,9 +30,6 @@ from maar.methods.l1 import l1_norm
 from maar.methods.schedules import Ramp, Smooth
 from maar.networks import Normalize
 from maar.regions import Ball
-
-if TYPE_CHECKING:
-    from maar.config import TrainConfig
 
 INTERVAL = Interval()
 
@@ -76,9 +73,9 @@ class Bounded(Method):
         if self.init == "shi":
             shi.initialise(net, generator)
 
-    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
+    def stages(self, net: nn.Sequential, eps: Eps, epochs: int) -> list[Stage]:
         shape = Smooth if self.ramp_shape == "smooth" else Ramp
-        ramp = max(0.0, train.epochs - self.warmup) / 2 if self.ramp is None else self.ramp
+        ramp = max(0.0, epochs - self.warmup) / 2 if self.ramp is None else self.ramp
 
         def with_eps(start: float, end: float) -> Ramp:
             return shape(start, end, ramp, self.warmup)
@@ -86,7 +83,7 @@ class Bounded(Method):
         return [
             Stage(
                 "input ball",
-                train.epochs,
+                epochs,
                 eps=with_eps(0.0, eps * self.eps_factor),
                 schedules={"grown": with_eps(0.0, 1.0), **self.numbers(with_eps)},
             )

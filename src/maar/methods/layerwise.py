@@ -19,7 +19,7 @@ The paper states neither kappa nor the regularisers; these are those of COLT's p
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -39,9 +39,6 @@ from maar.methods.schedules import Constant, Ramp
 from maar.methods.stability import instability
 from maar.networks import relu_indices, split
 from maar.regions import Ball, LatentZonotope, Region
-
-if TYPE_CHECKING:
-    from maar.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -93,24 +90,22 @@ class Layerwise(Method):
     max_stages: Count = 0
     """stop after this many stages; 0: one for the input and for every ReLU but the last"""
     stage_epochs: tuple[Positive, ...] = ()
-    """epochs of each stage in turn, the last number for all further ones; none: train.epochs"""
+    """epochs of each stage in turn, the last number for all further ones; none: epochs"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.stability_images <= 1:
             raise UsageError(f"stability_images = {self.stability_images} (accepted: in (0, 1])")
 
-    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
+    def stages(self, net: nn.Sequential, eps: Eps, epochs: int) -> list[Stage]:
         relus = relu_indices(net)
         if not relus:
             raise UsageError("layerwise training needs a network with a ReLU to stop at")
         count = min(self.max_stages or len(relus), len(relus))
-        return [self._stage(k, count, relus, eps, train) for k in range(count)]
+        return [self._stage(k, count, relus, eps, epochs) for k in range(count)]
 
-    def _stage(
-        self, k: int, count: int, relus: list[int], eps: Eps, train: TrainConfig
-    ) -> LayerwiseStage:
-        lengths = self.stage_epochs or (train.epochs,)
+    def _stage(self, k: int, count: int, relus: list[int], eps: Eps, epochs: int) -> LayerwiseStage:
+        lengths = self.stage_epochs or (epochs,)
         radius = eps * self.eps_factor * self.eps_growth ** (count - 1 - k)
         return LayerwiseStage(
             name=f"relu {k}" if k else "input",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +26,6 @@ from maar.core.settings import NonNegative, OnlyWith
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.colt import COLT
 from maar.methods.consistency import consistency, image_weight
-
-if TYPE_CHECKING:
-    from maar.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -75,8 +72,8 @@ class MAAR(Method):
     def initialise(self, net: nn.Sequential, generator: torch.Generator) -> None:
         self.base.initialise(net, generator)
 
-    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
-        return self.base.stages(net, eps, train)
+    def stages(self, net: nn.Sequential, eps: Eps, epochs: int) -> list[Stage]:
+        return self.base.stages(net, eps, epochs)
 
     def outputs(self, batch: Batch) -> Outputs:
         return self.base.outputs(batch)

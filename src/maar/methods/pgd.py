@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +16,6 @@ from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.batchnorm import population_statistics
 from maar.methods.schedules import Ramp
 from maar.regions import Ball
-
-if TYPE_CHECKING:
-    from maar.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,8 @@ class PGDTraining(Method):
     attack: PGD = field(default_factory=lambda: PGD(steps=8, step_size=0.25, restarts=1))
     """the attack in training and on the validation images"""
 
-    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
-        return [Stage("input ball", train.epochs, eps=Ramp(0.0, eps, self.ramp))]
+    def stages(self, net: nn.Sequential, eps: Eps, epochs: int) -> list[Stage]:
+        return [Stage("input ball", epochs, eps=Ramp(0.0, eps, self.ramp))]
 
     def outputs(self, batch: Batch) -> Outputs:
         return Outputs(batch, worst=[(1.0, batch.net(self.adversary(batch)))])

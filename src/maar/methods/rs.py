@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,9 +31,6 @@ from maar.methods.pgd import PGDTraining
 from maar.methods.schedules import Constant, Ramp
 from maar.networks import relu_indices
 from maar.regions import Ball
-
-if TYPE_CHECKING:
-    from maar.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -60,9 +57,9 @@ class RS(PGDTraining):
     attack: PGD = field(default_factory=lambda: PGD(steps=8, step_size=0.3))
     """the attack in training and on the validation images"""
 
-    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
+    def stages(self, net: nn.Sequential, eps: Eps, epochs: int) -> list[Stage]:
         schedules = {"radius": Constant(float(eps))}
-        return [Stage("input ball", train.epochs, Ramp(0.0, eps, self.ramp), schedules=schedules)]
+        return [Stage("input ball", epochs, Ramp(0.0, eps, self.ramp), schedules=schedules)]
 
     def terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
         terms, graph = super().terms(batch, outputs), _graph(batch)

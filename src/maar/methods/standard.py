@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,9 +11,6 @@ from torch import Tensor, nn
 from maar.core.eps import Eps
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.schedules import Constant
-
-if TYPE_CHECKING:
-    from maar.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -26,8 +23,8 @@ class Standard(Method):
     idea: ClassVar[str] = "cross-entropy on the images as they are"
     has_worst: ClassVar[bool] = False
 
-    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
-        return [Stage("images", train.epochs, eps=Constant(0.0))]
+    def stages(self, net: nn.Sequential, eps: Eps, epochs: int) -> list[Stage]:
+        return [Stage("images", epochs, eps=Constant(0.0))]
 
     def terms(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
         batch.note(accuracy=outputs.nat.argmax(1) == batch.y)

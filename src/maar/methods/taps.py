@@ -17,7 +17,7 @@ the loss is L_IBP (`anneal`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -38,9 +38,6 @@ from maar.methods.bounded import Bounded, BoundedOutputs, mean_width, worst_logi
 from maar.networks import relu_indices
 from maar.regions import Ball, Errors, LatentBox
 from maar.regions import Box as RegionBox
-
-if TYPE_CHECKING:
-    from maar.config import TrainConfig
 
 FLAT = 1e-5
 
@@ -114,10 +111,10 @@ class TAPS(Bounded):
         # (its value is not the product: only its gradient is wanted)
         return weighted - weighted.detach() + (taps * ibp).detach()
 
-    def stages(self, net: nn.Sequential, eps: Eps, train: TrainConfig) -> list[Stage]:
+    def stages(self, net: nn.Sequential, eps: Eps, epochs: int) -> list[Stage]:
         if self.suffix:
             self._split(net)  # refuses what makes no sense before anything is begun
-        return super().stages(net, eps, train)
+        return super().stages(net, eps, epochs)
 
     def _split(self, net: nn.Sequential) -> int:
         relus = relu_indices(net)

@@ -143,7 +143,7 @@ class Trainer:
                 f"latent_images = {train.latent_images} needs images to validate on "
                 f"(accepted: 0, or with --valid {train.latent_images} or more)"
             )
-        stages = self.method.stages(self.net, self.config.eps, train)
+        stages = self.method.stages(self.net, self.config.eps, train.epochs)
         shortest = min(stage.epochs for stage in stages)
         if train.average != "none" and train.average_from >= shortest:
             raise UsageError(
