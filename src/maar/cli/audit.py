@@ -37,8 +37,8 @@ class Audit:
     """Check every line of a certification again; exit code 1 if anything disagrees.
 
     Counterexamples are replayed by onnxruntime and in float64, verified images attacked by another
-    attack and bounded by another implementation, the sums counted again. Verdicts that are not proved
-    again are counted as resting on trust. STORE is only read.
+    attack and bounded by another implementation, the sums counted again. Verdicts that rest on
+    trust, as nothing proves them again, are counted. STORE is only read.
     """
 
     store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
