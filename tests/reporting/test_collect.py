@@ -89,7 +89,7 @@ def test_a_verdict_that_nobody_knows_is_told(tmp_path, make_store):
     path = make_store(tmp_path / "s", {"verified": 3})
     text = (path / "verdicts.jsonl").read_text()
     (path / "verdicts.jsonl").write_text(text.replace("verified", "approved", 1))
-    changed, strange = collect([path]).problems
+    changed, strange, _ = collect([path]).problems
     assert "its verdicts were changed, in line 1 or before it" in changed
     assert "1 lines have no verdict that is known" in strange
 

@@ -16,28 +16,29 @@ COLUMNS = {
     CROWN: "CROWN",
     ALPHA_CROWN: "alpha",
     COMPLETE: "complete",
-    REPEATED: "repeated",
+    REPEATED: "again",
     ATTACKED: "attacked",
-    TRUST: "on trust",
+    TRUST: "trust",
 }
 # What a column says, below the table.
 MEANING = {
     REPLAYED: "replayed: another class is ahead there, in float64 and by onnxruntime",
     CROWN: "CROWN, alpha: proved again by the audit's own CROWN, or alpha-CROWN, in float64",
     COMPLETE: "complete: proved again by another complete verifier than the one that proved it",
-    REPEATED: "repeated: proved again by the bounds that the line names, which are maar's own",
+    REPEATED: "again: proved again by the bounds that the line names, which are maar's own",
     ATTACKED: "attacked: unknown, every class is open, so nothing is claimed",
-    TRUST: "on trust: withstood the audit's attack and was not proved again",
+    TRUST: "trust: withstood the audit's attack and was not proved again",
 }
 
 
 def make_table(report: Report) -> Table:
     """One row for each kind of claim: how many agree, by which check, and how many disagree."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for head in ("verdict", "by"):
-        table.add_column(head)
     used = {level for _, _, level in report.levels}
     columns = {level: head for level, head in COLUMNS.items() if level in used}
+    gap = 2 if len(columns) < 4 else 1  # the names of verifiers need the room
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    for head in ("verdict", "by"):
+        table.add_column(head)
     for head in ("images", *columns.values(), "disagree"):
         table.add_column(head, justify="right")
     kinds = {(verdict, by) for verdict, by, _ in report.levels} | set(report.refuted)
