@@ -19,9 +19,9 @@ def names_of(code):
 
 def test_the_library_example(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tally = names_of(LIBRARY)["tally"]
-    assert tally.done == 20
-    assert tally.counts["error"] == 0
+    result = names_of(LIBRARY)["result"]
+    assert len(result) == 20
+    assert not result.error.any()
     assert (tmp_path / "certs" / "untrained" / "verdicts.jsonl").exists()
 
 

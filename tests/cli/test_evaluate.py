@@ -116,7 +116,7 @@ def test_an_onnx_file(here, maar):
     [
         (["runs/your"], "'runs/your' is neither the folder of a run, nor a FILE.onnx"),
         (["no.onnx", "--data", "mnist"], "--eps is needed"),
-        (["no.onnx", "--data", "mnist", "--eps", "0.1", "--weights", "x"], "--weights is for runs"),
+        (["no.onnx", "--data", "mnist", "--eps", "0.1", "--weights", "x"], "weights is for runs"),
         (["runs/my", "--weights", "stage-2-last"], "(accepted: stage-1-best, stage-1-last, model)"),
         (["runs/my", "--layers", "0,x"], "--layers '0,x' is not a list of numbers"),
         (["runs/my", "--layers", "2"], "layer 2 (accepted: 0 for the input, 1 for the ReLU"),
@@ -128,7 +128,7 @@ def test_an_onnx_file(here, maar):
         (["runs/my", "--limit", "0"], "limit = 0"),
         (["runs/my", "--bounds", "crow"], "crow"),
         (["runs/my", "--out", "runs"], "--out runs is a folder"),
-        (["runs/my", "--mean", "0.5"], "--mean and --std are for ONNX files"),
+        (["runs/my", "--mean", "0.5"], "mean and std are for ONNX files"),
         (["runs/my", "--data", "mnist_mini"], "the network does not take images of mnist_mini"),
         (["runs/my", "--stps", "3"], "did you mean --steps?"),
         ([], "RUN|FILE.onnx"),

@@ -8,11 +8,11 @@ import sys
 import pytest
 from tests.descendants import end_within
 
-from maar import lifeline
+from maar.core import lifeline
 
 CHILD = """
 import os, signal, sys, time
-from maar import lifeline
+from maar.core import lifeline
 {}
 print("following", os.getpid(), flush=True)
 time.sleep(100)
@@ -57,7 +57,7 @@ def test_a_killed_parent(follow):
 
 def test_a_parent_that_is_gone_already():
     """The signal comes at once, not never."""
-    code = "from maar import lifeline; lifeline.follow_parent(15, parent=1 << 30); input()"
+    code = "from maar.core import lifeline; lifeline.follow_parent(15, parent=1 << 30); input()"
     done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.PIPE, timeout=60)
     assert done.returncode == -signal.SIGTERM
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from maar import zoo
+from maar.certification.store import VERDICTS
 from maar.cli.main import main
 from maar.core.errors import RunError, UsageError
 from maar.core.files import sha256_file
+from maar.core.seals import seal_line
 
 ROOT = Path(__file__).parents[2]
 NAME = "mnist_mini-0.02-standard"
@@ -101,9 +103,15 @@ def test_the_index_says_how_long_was_tried(here, add, trained, tmp_path):
     run = shutil.copytree(trained, tmp_path / "run")
     summary = json.loads((run / "certify" / "summary.json").read_text())
     [verdicts] = run.glob("certify/*/verdicts.jsonl")
-    records = [json.loads(line) for line in verdicts.read_text().splitlines()]
+    records = VERDICTS.read(verdicts.parent)
+    key = json.loads((verdicts.parent / "manifest.json").read_text())["key"]
+    (verdicts.parent / "summary.json").unlink()  # it names the seal of the last line
     for seconds, flags in ((120.0, ""), (7.5, " --timeout 7.5")):
-        verdicts.write_text("".join(json.dumps({**r, "limit": seconds}) + "\n" for r in records))
+        lines, seal = [], key
+        for record in records:
+            line, seal = seal_line(seal, {**record, "limit": seconds})
+            lines.append(line + b"\n")
+        verdicts.write_bytes(b"".join(lines))
         changed = {**summary, "preset": "complete"}
         (run / "certify" / "summary.json").write_text(json.dumps(changed))
         add.add(run, "timed", here)
@@ -181,8 +189,8 @@ def test_an_unknown_name(here, capsys, command):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--mean", "0.1", "--std", "0.2"], "--mean and --std are for ONNX files"),
-        (["--weights", "stage-1-best"], "--weights is for runs"),
+        (["--mean", "0.1", "--std", "0.2"], "mean and std are for ONNX files"),
+        (["--weights", "stage-1-best"], "weights is for runs"),
     ],
 )
 def test_flags_of_others(here, capsys, args, said):
