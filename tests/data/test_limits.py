@@ -12,7 +12,8 @@ import zlib
 import numpy as np
 import pytest
 
-from maar import data, limits
+from maar import data
+from maar.core import limits
 from maar.core.errors import MaarError, RunError, UsageError
 from maar.core.unpacking import gunzip, read_npz
 from maar.data import idx, png

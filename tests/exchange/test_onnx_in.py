@@ -657,3 +657,53 @@ def test_packed_files_that_are_damaged(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(RunError, match=r"net\.onnx\.gz is not"):
         read_onnx(path)
+
+
+# ---- files that runtimes read in different ways
+
+
+def shadowing_function(model):
+    negation = helper.make_node("Neg", ["X"], ["Y"])
+    opset = [helper.make_opsetid("", 13)]
+    model.functions.append(helper.make_function("", "Relu", ["X"], ["Y"], [negation], opset))
+
+
+def two_opsets(model):
+    model.opset_import.append(helper.make_opsetid("", 9))
+
+
+def two_weights_of_one_name(model):
+    twin = model.graph.initializer.add()
+    twin.CopyFrom(model.graph.initializer[0])
+
+
+def two_outputs_of_one_name(model):
+    node = model.graph.node.add()
+    node.CopyFrom(model.graph.node[0])
+
+
+def an_output_called_like_the_input(model):
+    node = model.graph.node.add()
+    node.CopyFrom(helper.make_node("Relu", ["x"], ["x"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (shadowing_function, "a function of the file has the name of a standard operator"),
+        (two_opsets, "two versions of the standard operators"),
+        (two_weights_of_one_name, "2 values have the name"),
+        (two_outputs_of_one_name, "2 values have the name"),
+        (an_output_called_like_the_input, "2 values have the name 'x'"),
+    ],
+)
+def test_a_file_of_two_meanings_is_refused(tmp_path, change, words):
+    g = Graph(2, 6, 6)
+    model = g.model(plain_layers(g, "x"))
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    read_onnx(path)
+    change(model)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(UsageError, match=words):
+        read_onnx(path)

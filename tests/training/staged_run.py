@@ -30,17 +30,17 @@ class Staged(Method):
         with torch.no_grad():
             net[-1].bias.uniform_(-1, 1, generator=generator)
 
-    def stages(self, net, eps, train):
+    def stages(self, net, eps, epochs):
         first_relu = next(i for i, layer in enumerate(net) if isinstance(layer, torch.nn.ReLU))
         return [
-            Stage("input", train.epochs, Ramp(0.0, eps, 1.0)),
+            Stage("input", epochs, Ramp(0.0, eps, 1.0)),
             Stage(
                 "relu 1",
-                train.epochs,
+                epochs,
                 Constant(float(eps)),
                 frozen=first_relu + 1,
                 lr_scale=0.5,
-                schedules={"kappa": Ramp(0.0, 1.0, train.epochs / 2)},
+                schedules={"kappa": Ramp(0.0, 1.0, epochs / 2)},
             ),
         ]
 

@@ -258,6 +258,7 @@ def load(path: Path) -> onnx.ModelProto:
     # Protobuf reads many a string of bytes as an empty message.
     if not model.graph.node:
         raise RunError(f"{path} is not an ONNX file, or is damaged: it holds no graph")
+    _require_one_meaning(model, path)
     opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
     if opset < OLDEST_OPSET:
         raise UsageError(f"{path} uses opset {opset}; supported is {OLDEST_OPSET} and later")
@@ -266,3 +267,20 @@ def load(path: Path) -> onnx.ModelProto:
 
 def _line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _require_one_meaning(model: onnx.ModelProto, path: Path) -> None:
+    """Refuse operators and names that stand for two things: runtimes differ on them."""
+    default = ("", "ai.onnx")
+    if any(function.domain in default for function in model.functions):
+        raise UsageError(f"{path}: a function of the file has the name of a standard operator")
+    if len({opset.version for opset in model.opset_import if opset.domain in default}) > 1:
+        raise UsageError(f"{path}: it names two versions of the standard operators")
+    graph = model.graph
+    names = [tensor.name for tensor in graph.initializer]
+    names += [value.name for value in graph.input if value.name not in set(names)]
+    names += [name for node in graph.node for name in node.output if name]
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        shown = "".join(c if c.isprintable() else "?" for c in name[:40])
+        raise UsageError(f"{path}: {count} values have the name {shown!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,9 @@ from torch import nn
 
 from maar.certification.audit.lines import digest
 from maar.certification.record import Record
+from maar.core import limits
+from maar.core.errors import MaarError
+from maar.core.unpacking import read_npz
 
 Runner = Callable[[np.ndarray], np.ndarray]
 """Another program's forward pass, [1, *shape] to [1, classes], float32."""
@@ -94,7 +96,7 @@ def check_falsified(
         arrays = _arrays(path)
     except FileNotFoundError:
         return [f"falsified, but counterexamples/{path.name} is missing"]
-    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+    except (MaarError, OSError, ValueError, KeyError) as error:
         return [f"falsified, but counterexamples/{path.name} is damaged ({error})"]
     wrong = []
     if "counterexample" in record and record["counterexample"] != digest(path.read_bytes()):
@@ -127,7 +129,7 @@ def breaks(path: Path, x: np.ndarray, y: int, eps: float, judge: Judge) -> bool:
     """Return whether a file of another verdict's image holds a counterexample after all."""
     try:
         point = _arrays(path)["x_adv"]
-    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile):
+    except (MaarError, OSError, ValueError, KeyError):
         return False
     if point.dtype != np.float32 or point.shape != x.shape or not np.isfinite(point).all():
         return False
@@ -137,8 +139,8 @@ def breaks(path: Path, x: np.ndarray, y: int, eps: float, judge: Judge) -> bool:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in ("x", "x_adv", "label", "target")}
+    content = read_npz(path, limits.COUNTEREXAMPLE_BYTES)
+    arrays = {name: content[name] for name in ("x", "x_adv", "label", "target")}
     for name in ("label", "target"):
         if arrays[name].shape != () or arrays[name].dtype.kind not in "iu":
             raise ValueError(f"{name} is no whole number")
