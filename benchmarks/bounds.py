@@ -27,8 +27,8 @@ from maar.domains.bound import Problem, margins
 from maar.domains.crown import Crown
 from maar.domains.graph import Graph, compile_network
 from maar.domains.interval import Interval
-from maar.domains.linear import Affine
-from maar.domains.reduced import Reduced, reduce
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.network import Reduced, reduce
 from maar.exchange.onnx_in import read_onnx
 from maar.networks import make
 from maar.regions import Ball

@@ -15,7 +15,7 @@ import time
 
 import torch
 
-from maar.domains.cauchy import Cauchy
+from maar.domains.cauchy.estimate import Cauchy
 from maar.domains.graph import Graph, trace
 from maar.domains.interval import Interval
 from maar.domains.zonotope import Zonotope

@@ -25,7 +25,7 @@ _HOMES = {
     "maar.core.eps": ("Eps",),
     "maar.core.errors": ("MaarError", "RunError", "UsageError"),
     "maar.domains.alpha_crown": ("AlphaCrown",),
-    "maar.domains.cauchy": ("Cauchy",),
+    "maar.domains.cauchy.estimate": ("Cauchy",),
     "maar.domains.crown": ("Crown",),
     "maar.domains.hybrid_zonotope": ("HybridZonotope",),
     "maar.domains.interval": ("Interval",),
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from maar.core.errors import RunError as RunError
     from maar.core.errors import UsageError as UsageError
     from maar.domains.alpha_crown import AlphaCrown as AlphaCrown
-    from maar.domains.cauchy import Cauchy as Cauchy
+    from maar.domains.cauchy.estimate import Cauchy as Cauchy
     from maar.domains.crown import Crown as Crown
     from maar.domains.hybrid_zonotope import HybridZonotope as HybridZonotope
     from maar.domains.interval import Interval as Interval

@@ -19,10 +19,10 @@ from maar.certification.verifiers.bound import BoundVerifier
 from maar.core.errors import RunError, UsageError
 from maar.domains.alpha_crown import AlphaCrown
 from maar.domains.best_of import BestOf
-from maar.domains.cauchy import Cauchy
+from maar.domains.cauchy.estimate import Cauchy
 from maar.domains.crown import Crown
 from maar.domains.interval import Interval
-from maar.domains.reduced import TooLarge
+from maar.domains.reduced.network import TooLarge
 from maar.networks import make
 from maar.regions import Ball
 

@@ -5,7 +5,7 @@ import torch
 
 from maar.core.errors import UsageError
 from maar.domains.best_of import BestOf
-from maar.domains.cauchy import Cauchy
+from maar.domains.cauchy.estimate import Cauchy
 from maar.domains.crown import Crown
 from maar.domains.graph import compile_network
 from maar.domains.interval import Interval

@@ -8,7 +8,7 @@ from maar.core.errors import UsageError
 from maar.domains import BOUNDS
 from maar.domains.alpha_crown import AlphaCrown
 from maar.domains.bound import Corners, margins
-from maar.domains.cauchy import Cauchy
+from maar.domains.cauchy.estimate import Cauchy
 from maar.domains.crown import Crown
 from maar.domains.interval import Interval
 from maar.domains.zonotope import Zonotope

@@ -10,10 +10,10 @@ from polygons import at, cut, least, moved_to, network, pieces, problem
 
 from maar.certification.milp.leaf import LeafProgram
 from maar.domains.alpha_crown import AlphaCrown
-from maar.domains.ascent import Ascent
-from maar.domains.branching import Branching
-from maar.domains.linear import Split
-from maar.domains.reduced import Reduced
+from maar.domains.reduced.ascent import Ascent
+from maar.domains.reduced.branching import Branching
+from maar.domains.reduced.linear import Split
+from maar.domains.reduced.network import Reduced
 
 CASES = [(seed, wild) for seed in range(5) for wild in (0, 3)]
 

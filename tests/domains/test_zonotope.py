@@ -7,7 +7,7 @@ from torch import nn
 from maar.domains import zonotope
 from maar.domains.bound import Corners, margins
 from maar.domains.graph import compile_network
-from maar.domains.reduced import TooLarge
+from maar.domains.reduced.network import TooLarge
 from maar.domains.zonotope import Zonotope
 
 either_form = pytest.mark.parametrize("compiled", [False, True], ids=["live", "compiled"])

@@ -9,7 +9,7 @@ from torch import nn
 from maar.attacks import PGD
 from maar.core.eps import Eps
 from maar.core.errors import UsageError
-from maar.domains.cauchy import Cauchy
+from maar.domains.cauchy.estimate import Cauchy
 from maar.methods import METHODS
 from maar.methods.base import Batch, Outputs
 from maar.methods.colt import COLT

@@ -12,7 +12,7 @@ from maar.methods.bounded import Bounded
 from maar.methods.layerwise import Layerwise
 from maar.methods.maar import MAAR
 from maar.networks import make
-from maar.networks.convnet import convnet
+from maar.networks.architectures.convnet import convnet
 
 SETTINGS = ("mnist-0.1", "cifar10-2_255", "cifar10-8_255")
 METHODS = ("maar", "mat", "colt")

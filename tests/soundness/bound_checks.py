@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from maar.domains.bound import Bound, Corners, Enclosure, Pair, margins
 from maar.domains.graph import Graph, compile_network, trace
 from maar.domains.interval import Interval
-from maar.domains.linear import Affine
-from maar.domains.reduced import Reduced
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.network import Reduced
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from maar.domains import local
 from maar.domains.alpha_crown import AlphaCrown
 from maar.domains.best_of import BestOf
 from maar.domains.bound import Bound, Enclosure, Problem
@@ -17,7 +16,8 @@ from maar.domains.graph import Graph
 from maar.domains.hybrid_zonotope import HybridZonotope
 from maar.domains.interval import Interval
 from maar.domains.learned_zonotope import LearnedZonotope
-from maar.domains.reduced import reduce
+from maar.domains.reduced import local
+from maar.domains.reduced.network import reduce
 from maar.domains.zonotope import Zonotope
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from maar.domains.bound import Corners, Problem, margins
 from maar.domains.graph import compile_network
-from maar.domains.reduced import reduce
+from maar.domains.reduced.network import reduce
 
 
 def at(line, point):

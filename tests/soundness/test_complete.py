@@ -27,8 +27,8 @@ from maar.certification.replay import replay
 from maar.certification.verdict import Status
 from maar.certification.verifiers.bab import BranchAndBound
 from maar.core.spec import Case, Condition, Property
-from maar.domains import branching
-from maar.domains.branching import Branching, Leaf
+from maar.domains.reduced import branching
+from maar.domains.reduced.branching import Branching, Leaf
 
 WIDTHS = ((5, 5, 4), (4, 4, 4, 3), (6, 4), (3, 3, 3, 3, 3))
 # A search that splits only ReLUs with a coefficient gives up on these, with a margin of 1 %.

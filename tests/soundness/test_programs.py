@@ -25,7 +25,7 @@ from maar.certification.solvers import SOLVERS
 from maar.certification.verdict import Status
 from maar.domains.bound import Corners, Problem, margins
 from maar.domains.graph import compile_network
-from maar.domains.reduced import reduce
+from maar.domains.reduced.network import reduce
 
 FREE = ("highs", "scip")
 PROGRAMS = ("lp", "milp_last", "milp_conv", "milp")

@@ -10,7 +10,7 @@ import maar.training.trainer
 from maar.attacks import APGD, PGD
 from maar.core.eps import Eps
 from maar.core.errors import UsageError
-from maar.domains.cauchy import Cauchy
+from maar.domains.cauchy.estimate import Cauchy
 from maar.methods.base import Batch
 from maar.methods.colt import COLT
 from maar.methods.maar import MAAR

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from maar.attacks.gradient import Climber, Unknown
+from maar.attacks.fast.gradient import Climber, Unknown
 from maar.attacks.losses import LOSSES, LossName, margin
 from maar.regions import Errors, Region
 from maar.regions.region import take

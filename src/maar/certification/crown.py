@@ -11,8 +11,8 @@ from torch import Tensor
 from maar.certification.query import Query
 from maar.domains.bound import Pair, Problem
 from maar.domains.crown import Crown
-from maar.domains.linear import Affine
-from maar.domains.reduced import Reduced, TooLarge, reduce
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.network import Reduced, TooLarge, reduce
 
 # The same bounds without a reduced network, which on many unstable ReLUs is the quicker way.
 PLAIN = Crown(rounding=True, upper=False)

@@ -12,7 +12,7 @@ BOUNDS = Registry(
         "zonotope": "maar.domains.zonotope:Zonotope",
         "hybrid_zonotope": "maar.domains.hybrid_zonotope:HybridZonotope",
         "learned_zonotope": "maar.domains.learned_zonotope:LearnedZonotope",
-        "cauchy": "maar.domains.cauchy:Cauchy",
+        "cauchy": "maar.domains.cauchy.estimate:Cauchy",
         "crown": "maar.domains.crown:Crown",
         "alpha_crown": "maar.domains.alpha_crown:AlphaCrown",
         "best_of": "maar.domains.best_of:BestOf",

@@ -22,9 +22,9 @@ from maar.domains.backward import specification
 from maar.domains.bound import Bound, Enclosure, Pair, Problem
 from maar.domains.crown import Crown, lower
 from maar.domains.interval import Boxes
-from maar.domains.linear import Affine
-from maar.domains.local import Local, grouped
-from maar.domains.reduced import Layer, Reduced, TooLarge, reduce
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.local import Local, grouped
+from maar.domains.reduced.network import Layer, Reduced, TooLarge, reduce
 from maar.domains.relax import lower_slope, upper_line
 
 

@@ -18,7 +18,7 @@ from maar.domains.backward import Backward, specification
 from maar.domains.bound import Bound, Enclosure, Problem, intersect
 from maar.domains.graph import one_affine
 from maar.domains.interval import EXTRA, Boxes, output
-from maar.domains.reduced import TooLarge, reduce
+from maar.domains.reduced.network import TooLarge, reduce
 from maar.domains.relax import lower_slope, upper_line
 from maar.domains.rounding import gamma
 from maar.domains.rows import Rows, neurons

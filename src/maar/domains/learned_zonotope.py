@@ -21,8 +21,8 @@ from torch import Tensor
 from maar.core.errors import UsageError
 from maar.domains.alpha_crown import never_below
 from maar.domains.bound import Bound, Enclosure, Problem
-from maar.domains.linear import Affine
-from maar.domains.reduced import Layer, Reduced, reduce
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.network import Layer, Reduced, reduce
 from maar.domains.relax import upper_line
 
 

@@ -19,7 +19,7 @@ from maar.domains.affine import conv_of, per_channel, scale_of
 from maar.domains.bound import Bound, Enclosure, Pair, Problem, intersect
 from maar.domains.graph import Add, Graph
 from maar.domains.interval import Boxes, output
-from maar.domains.reduced import reduce
+from maar.domains.reduced.network import reduce
 from maar.domains.relax import parallel_lines
 from maar.networks.layers import Normalize
 

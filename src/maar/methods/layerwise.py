@@ -30,7 +30,7 @@ from maar.core.eps import Eps
 from maar.core.errors import UsageError
 from maar.core.settings import AboveZero, Count, NonNegative, OnlyWith, Positive, Unless
 from maar.domains.bound import Pair
-from maar.domains.cauchy import Cauchy
+from maar.domains.cauchy.estimate import Cauchy
 from maar.domains.graph import Graph, trace
 from maar.methods.base import Batch, Method, Outputs, Stage
 from maar.methods.batchnorm import population_statistics

@@ -39,19 +39,21 @@ __all__ = [
     "weights_hash",
 ]
 
+_ROOM = "maar.networks.architectures"
+
 NETWORKS = Registry(
     "network",
     {
-        "convmed_2_2_100": "maar.networks.convmed:convmed_2_2_100",
-        "convmed_2_2_100_bn": "maar.networks.convmed:convmed_2_2_100_bn",
-        "convmed_2_4_250": "maar.networks.convmed:convmed_2_4_250",
-        "convmedbig_2_2_4_250": "maar.networks.convmedbig:convmedbig_2_2_4_250",
-        "convmedbig_2_2_4_250_bn": "maar.networks.convmedbig:convmedbig_2_2_4_250_bn",
-        "convmedbig_2_2_4_250_k334": "maar.networks.convmedbig:convmedbig_2_2_4_250_k334",
-        "mlp": "maar.networks.mlp:mlp",
-        "cnn5": "maar.networks.cnn5:cnn5",
-        "cnn7": "maar.networks.cnn7:cnn7",
-        "resnet_small": "maar.networks.resnet_small:resnet_small",
+        "convmed_2_2_100": f"{_ROOM}.convmed:convmed_2_2_100",
+        "convmed_2_2_100_bn": f"{_ROOM}.convmed:convmed_2_2_100_bn",
+        "convmed_2_4_250": f"{_ROOM}.convmed:convmed_2_4_250",
+        "convmedbig_2_2_4_250": f"{_ROOM}.convmedbig:convmedbig_2_2_4_250",
+        "convmedbig_2_2_4_250_bn": f"{_ROOM}.convmedbig:convmedbig_2_2_4_250_bn",
+        "convmedbig_2_2_4_250_k334": f"{_ROOM}.convmedbig:convmedbig_2_2_4_250_k334",
+        "mlp": f"{_ROOM}.mlp:mlp",
+        "cnn5": f"{_ROOM}.cnn5:cnn5",
+        "cnn7": f"{_ROOM}.cnn7:cnn7",
+        "resnet_small": f"{_ROOM}.resnet_small:resnet_small",
     },
 )
 

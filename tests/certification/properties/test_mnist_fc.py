@@ -9,8 +9,8 @@ from maar.certification.milp.leaf import LeafProgram
 from maar.certification.properties.bounds import chosen
 from maar.certification.properties.decide import _questions
 from maar.domains.bound import Corners, Problem
-from maar.domains.branching import Branching
-from maar.domains.reduced import reduce
+from maar.domains.reduced.branching import Branching
+from maar.domains.reduced.network import reduce
 
 INSTANCES = Path(__file__).parents[4] / "shared" / "vnncomp" / "mnist_fc"
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from maar.domains.linear import Affine
-from maar.domains.reduced import Reduced
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.network import Reduced
 from maar.domains.relax import upper_line
 
 

@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from maar.certification.solvers.model import Csr, Model
-from maar.domains.linear import Affine
-from maar.domains.reduced import Reduced
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.network import Reduced
 from maar.domains.rounding import INFLATE
 
 # Rows are wider by this than the network needs: ten times what solvers are asked for.

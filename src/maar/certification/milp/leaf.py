@@ -25,9 +25,9 @@ from torch import Tensor
 from maar.certification.solvers import DEFAULT_LP, SOLVERS
 from maar.certification.solvers.model import Csr, Model
 from maar.certification.solvers.solver import Raw, Solver, Status
-from maar.domains.branching import Leaf
-from maar.domains.linear import Affine
-from maar.domains.reduced import Reduced
+from maar.domains.reduced.branching import Leaf
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.network import Reduced
 
 # Where a leaf is empty the row's multiplier is about 0. Prices are then cut to so many times the
 # row's size over the minimum: enough to lift the row above zero, wherever it lies.

@@ -23,8 +23,8 @@ from maar.certification.verdict import UNKNOWN, Verdict, proves
 from maar.certification.verdict import Status as Outcome
 from maar.core.errors import UsageError, unknown
 from maar.domains.bound import Problem
-from maar.domains.linear import Affine
-from maar.domains.reduced import Reduced, TooLarge, reduce
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.network import Reduced, TooLarge, reduce
 
 PRECISION = torch.float64
 # A solver stops at a point this far below zero: far enough to survive its rounding to float32, as

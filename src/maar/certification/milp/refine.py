@@ -15,8 +15,8 @@ from maar.certification.milp import choose
 from maar.certification.milp.encoding import Encoder
 from maar.certification.solvers.solver import Solver
 from maar.domains.bound import Pair
-from maar.domains.linear import Affine
-from maar.domains.reduced import Reduced
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.network import Reduced
 
 # The input of the second ReLU: the first one's bounds are exact already, and deeper neurons see
 # too much of the image.

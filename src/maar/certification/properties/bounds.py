@@ -17,7 +17,7 @@ from maar.domains.bound import Box, Corners, Pair
 from maar.domains.crown import Crown
 from maar.domains.graph import Graph
 from maar.domains.interval import Interval
-from maar.domains.reduced import TooLarge
+from maar.domains.reduced.network import TooLarge
 
 INTERVAL = Interval(rounding=True)
 CROWN = Crown(rounding=True, upper=False)

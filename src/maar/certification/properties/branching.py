@@ -19,8 +19,8 @@ from maar.certification.properties.question import Answer, Question, Witness
 from maar.certification.properties.witness import confirm, highest
 from maar.certification.verdict import NEAR_ZERO, proves
 from maar.domains.bound import Corners, Problem
-from maar.domains.branching import Branching
-from maar.domains.reduced import TooLarge, reduce
+from maar.domains.reduced.branching import Branching
+from maar.domains.reduced.network import TooLarge, reduce
 
 SEARCH = Branching()
 

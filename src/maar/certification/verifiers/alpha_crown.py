@@ -14,7 +14,7 @@ from maar.certification.query import Query
 from maar.certification.verdict import Verdict
 from maar.domains.alpha_crown import AlphaCrown
 from maar.domains.bound import Pair
-from maar.domains.reduced import TooLarge
+from maar.domains.reduced.network import TooLarge
 
 ALPHA_CROWN = AlphaCrown(rounding=True)
 PRECISION = torch.float64

@@ -14,8 +14,8 @@ from maar.certification.lookout import Lookout
 from maar.certification.milp.leaf import LeafProgram
 from maar.certification.query import Query
 from maar.certification.verdict import NEAR_ZERO, UNKNOWN, Status, Verdict
-from maar.domains.branching import Branching
-from maar.domains.reduced import TooLarge
+from maar.domains.reduced.branching import Branching
+from maar.domains.reduced.network import TooLarge
 
 PRECISION = torch.float64
 BRANCHING = Branching()

@@ -10,8 +10,8 @@ from torch import Tensor
 from maar.certification.milp import choose
 from maar.certification.milp.program import Program
 from maar.core.errors import UsageError
-from maar.domains.linear import Affine
-from maar.domains.reduced import Reduced
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.network import Reduced
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from maar.certification.verdict import UNKNOWN, Verdict
 from maar.certification.verifiers.bound import climb
 from maar.domains.bound import Problem
 from maar.domains.learned_zonotope import LearnedZonotope
-from maar.domains.reduced import TooLarge, reduce
+from maar.domains.reduced.network import TooLarge, reduce
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from maar.domains.affine import Conv
-from maar.domains.median import chosen, median_and_place, spread
+from maar.domains.cauchy.median import chosen, median_and_place, spread
 
 Matrix = Conv | Tensor
 """A convolution, or a Linear layer's weight."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from maar.domains.linear import Affine
-from maar.domains.reduced import Reduced
+from maar.domains.reduced.linear import Affine
+from maar.domains.reduced.network import Reduced
 from maar.domains.relax import lower_slope, upper_line
 
 # Adam's, as usual.

@@ -26,9 +26,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from maar.domains.ascent import Ascent
-from maar.domains.linear import Affine, Split
-from maar.domains.reduced import Reduced
+from maar.domains.reduced.ascent import Ascent
+from maar.domains.reduced.linear import Affine, Split
+from maar.domains.reduced.network import Reduced
 from maar.domains.relax import lower_slope, upper_line
 
 # A ReLU with a positive coefficient is relaxed from below, where its slope is free to adapt: it is

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from maar.domains.affine import Conv
-from maar.domains.last_matrix import Matrix
-from maar.domains.projections import Map
-from maar.domains.two_convolutions import TwoConvolutions, axes, share
+from maar.domains.cauchy.last_matrix import Matrix
+from maar.domains.cauchy.projections import Map
+from maar.domains.cauchy.two_convolutions import TwoConvolutions, axes, share
 
 # What a number's part in the search for a median costs, in products of two numbers.
 SELECT = 300

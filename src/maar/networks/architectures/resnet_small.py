@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from maar.networks.convnet import flat_features
+from maar.networks.architectures.convnet import flat_features
 from maar.networks.layers import Normalize, Residual
 
 

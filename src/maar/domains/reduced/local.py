@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from maar.domains.bound import Pair
-from maar.domains.linear import Affine, Lines, below_by, replaced
-from maar.domains.reduced import Layer, Reduced
+from maar.domains.reduced.linear import Affine, Lines, below_by, replaced
+from maar.domains.reduced.network import Layer, Reduced
 
 # A batched product of small matrices is worth less than one of large ones.
 WORTH = 4

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from maar.domains import two_convolutions
 from maar.domains.bound import Corners, intersect
-from maar.domains.cauchy import Cauchy
+from maar.domains.cauchy import two_convolutions
+from maar.domains.cauchy.estimate import Cauchy
 from maar.domains.interval import Interval
 from maar.domains.zonotope import Zonotope
 from maar.networks.layers import Normalize

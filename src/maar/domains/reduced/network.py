@@ -25,7 +25,7 @@ from maar.domains.backward import Backward, specification
 from maar.domains.bound import Pair, Problem, intersect
 from maar.domains.graph import Graph, one_affine
 from maar.domains.interval import EXTRA, Boxes, output
-from maar.domains.linear import Affine, Lines, Split, below_by, replaced
+from maar.domains.reduced.linear import Affine, Lines, Split, below_by, replaced
 from maar.domains.relax import lower_slope, parallel_lines, upper_line
 from maar.domains.rounding import gamma, halves
 from maar.domains.rows import Rows, neurons

@@ -6,8 +6,8 @@ from torch import nn
 
 from maar.domains.affine import conv_of
 from maar.domains.bound import Corners
-from maar.domains.cauchy import Cauchy
-from maar.domains.two_convolutions import TwoConvolutions
+from maar.domains.cauchy.estimate import Cauchy
+from maar.domains.cauchy.two_convolutions import TwoConvolutions
 
 
 def example(first=None, second=None, scale=None, images=3):

@@ -8,8 +8,8 @@ from torch import nn
 
 from maar.attacks import PGD
 from maar.attacks.attack import suffix_of
-from maar.attacks.first_conv import InputGradient
-from maar.attacks.gradient import Climber, Unknown
+from maar.attacks.fast.first_conv import InputGradient
+from maar.attacks.fast.gradient import Climber, Unknown
 from maar.attacks.losses import LOSSES
 from maar.domains.interval import Interval
 from maar.networks import NETWORKS, make
@@ -87,7 +87,7 @@ def test_devices_where_channels_are_not_last(trained, generator, monkeypatch):
     def plain(like, dtype=None):
         return torch.empty_like(like, dtype=dtype)
 
-    for module in ("layers", "gradient"):
+    for module in ("fast.layers", "fast.gradient"):
         monkeypatch.setattr(f"maar.attacks.{module}.empty_in_format", plain)
     net, x, y = copy.deepcopy(trained.net).double(), trained.x[:6].double(), trained.y[:6]
     check(net, Ball(x, 0.1), y, generator)

@@ -35,7 +35,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from maar.attacks.layers import (
+from maar.attacks.fast.layers import (
     Band,
     Both,
     Chain,

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from maar.domains import last_matrix, median
 from maar.domains.affine import conv_of
 from maar.domains.bound import Corners
-from maar.domains.cauchy import Cauchy
-from maar.domains.median import median_and_place, median_of
-from maar.domains.projections import fresh, medians
+from maar.domains.cauchy import last_matrix, median
+from maar.domains.cauchy.estimate import Cauchy
+from maar.domains.cauchy.median import median_and_place, median_of
+from maar.domains.cauchy.projections import fresh, medians
 
 
 def start(key, shape, count=7, seed=0):

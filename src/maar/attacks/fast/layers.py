@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from maar.attacks.first_conv import InputGradient
+from maar.attacks.fast.first_conv import InputGradient
 from maar.domains.affine import dilation_of, per_channel
 from maar.regions.latent_zonotope import check_bounds_fit
 

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from maar.domains.affine import conv_of, per_channel, scale_of
 from maar.domains.bound import Bound, Enclosure, Pair, Problem
-from maar.domains.composed import Matrix, Path, Rival
+from maar.domains.cauchy.composed import Matrix, Path, Rival
+from maar.domains.cauchy.projections import Map, Trail, fresh, medians
 from maar.domains.graph import Add
 from maar.domains.interval import Boxes
-from maar.domains.projections import Map, Trail, fresh, medians
 from maar.networks.layers import Normalize
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from maar.domains.affine import Conv
-from maar.domains.last_matrix import LastMatrix, Matrix
-from maar.domains.median import chosen, median_of, spread
+from maar.domains.cauchy.last_matrix import LastMatrix, Matrix
+from maar.domains.cauchy.median import chosen, median_of, spread
 
 Map = Callable[[Tensor], Tensor]
 Keys = frozenset[int]

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from maar.domains import projections
 from maar.domains.bound import Corners, margins
-from maar.domains.cauchy import Cauchy
+from maar.domains.cauchy import projections
+from maar.domains.cauchy.estimate import Cauchy
 from maar.domains.interval import Interval
 from maar.domains.zonotope import Zonotope
 

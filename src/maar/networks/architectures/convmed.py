@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from maar.networks.convnet import convnet
+from maar.networks.architectures.convnet import convnet
 
 
 def convmed_2_2_100(

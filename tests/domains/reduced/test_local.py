@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from maar.domains import alpha_crown, local
+from maar.domains import alpha_crown
 from maar.domains.alpha_crown import AlphaCrown
 from maar.domains.bound import Corners, Problem, margins
 from maar.domains.graph import compile_network
-from maar.domains.reduced import reduce
+from maar.domains.reduced import local
+from maar.domains.reduced.network import reduce
 from maar.networks.layers import Residual
 
 SHAPE = (2, 12, 12)

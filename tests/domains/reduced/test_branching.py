@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from maar.certification.milp.leaf import LeafProgram
-from maar.domains.ascent import Ascent, _State
 from maar.domains.bound import Corners, Problem, margins
-from maar.domains.branching import Branching
 from maar.domains.graph import compile_network
-from maar.domains.linear import Split
-from maar.domains.reduced import reduce
+from maar.domains.reduced.ascent import Ascent, _State
+from maar.domains.reduced.branching import Branching
+from maar.domains.reduced.linear import Split
+from maar.domains.reduced.network import reduce
 
 GRID = 301
 
