@@ -200,7 +200,8 @@ class _Reader:
         for item in proto.attribute:
             if item.name in values:
                 raise ValueError(f"attribute {item.name!r} stands there twice")
-            if item.name in schema and item.type != schema[item.name].type.value:
+            kind: Any = schema[item.name].type if item.name in schema else None
+            if kind is not None and item.type != kind.value:
                 raise ValueError(f"attribute {item.name!r} is of ONNX's type {item.type}")
             if sum(field.name not in ABOUT for field, _ in item.ListFields()) > 1:
                 raise ValueError(f"attribute {item.name!r} has two values")
