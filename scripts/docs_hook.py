@@ -1,8 +1,10 @@
 """mkdocs hook: pages that are made when the documentation is built, so that none can fall behind.
 
-`cli.md` has the help text of each command (`python scripts/docs_hook.py` prints it without mkdocs);
-`results.md` the tables that `maar reproduce` wrote; `tutorials/` the notebooks of `examples/` with
-their outputs; `contributing.md` and `changelog.md` are the files at the top of the repository.
+- `index.md` is the README.
+- `cli.md` has the help text of each command (`python scripts/docs_hook.py` prints it).
+- `results.md` has the tables that `maar reproduce` wrote.
+- `tutorials/` has the notebooks of `examples/` with their outputs.
+- `contributing.md` and `changelog.md` are the files at the top of the repository.
 """
 
 from __future__ import annotations
@@ -95,6 +97,16 @@ def results(root: Path) -> str:
     return "\n".join([RESULTS, *(re.sub("^#", "##", text, flags=re.M) for text in texts)])
 
 
+def home(root: Path) -> str:
+    """Return the README as the home page of the site."""
+    text = (root / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    text = re.sub(r"\]\(results/cpu[^)]*\)", "](results.md)", text)
+    links = {"examples": "tutorials/certify_your_model.md", "CONTRIBUTING.md": "contributing.md"}
+    for target, page in links.items():
+        text = text.replace(f"]({target})", f"]({page})")
+    return text.replace("[CITATION.cff](CITATION.cff)", "`CITATION.cff`")
+
+
 def tutorial(path: Path) -> str:
     """Return a notebook as Markdown, with the outputs that it was saved with."""
     parts = []
@@ -123,6 +135,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     root = Path(config.docs_dir).parent
     files.append(File.generated(config, "cli.md", content=command_line()))
     files.append(File.generated(config, "results.md", content=results(root)))
+    files.append(File.generated(config, "index.md", content=home(root)))
     for path in sorted((root / "examples").glob("*.ipynb")):
         page = f"tutorials/{path.stem}.md"
         files.append(File.generated(config, page, content=tutorial(path)))
