@@ -66,7 +66,7 @@ def measure(args: argparse.Namespace) -> None:
             for row in csv.DictReader(file)
         }
     names = [name for name in args.only.split(",") if name]
-    chosen = [i for i in instances if not names or any(name in i.category for name in names)]
+    chosen = [i for i in instances if not names or any(name in i.category() for name in names)]
     # What others settle in a second comes first: a run that is cut short has the most to say.
     chosen.sort(key=lambda i: published[i.network, i.property]["fastest_tool_seconds"])
     settings = {
@@ -81,7 +81,7 @@ def measure(args: argparse.Namespace) -> None:
         row = {**asdict(outcome), **published[outcome.key()], **facts}
         rows.append(row)
         save(OUT, settings, rows)
-        wrong = f" CONTRADICTS {outcome.expected}" if outcome.is_wrong else ""
+        wrong = f" CONTRADICTS {outcome.expected}" if outcome.is_wrong() else ""
         name = f"{Path(outcome.network).name} {Path(outcome.property).name}"
         print(f"{outcome.result:<8} {outcome.seconds:7.2f} s  {name}{wrong}", flush=True)
 

@@ -84,7 +84,7 @@ def _outcome(
     instance: Instance, timeout: float, result: str, seconds: float, by: str = "", reason: str = ""
 ) -> Outcome:
     return Outcome(
-        instance.category,
+        instance.category(),
         instance.network,
         instance.property,
         timeout,

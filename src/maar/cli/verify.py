@@ -114,7 +114,7 @@ def _all(args: Verify, path: Path) -> int:
         if outcome.result == "error":
             print(f"maar: {outcome.reason}", file=sys.stderr)
         names = f"{outcome.network} {outcome.property}"
-        contradicts = f" CONTRADICTS {outcome.expected}" if outcome.is_wrong else ""
+        contradicts = f" CONTRADICTS {outcome.expected}" if outcome.is_wrong() else ""
         count = f"{len(outcomes)}/{len(instances)}"
         print(f"{count} {names} {outcome.result} {outcome.seconds:.1f} s{contradicts}", flush=True)
         if args.verbose and outcome.reason:
@@ -184,7 +184,7 @@ def _end(
         median = "-" if line.median_seconds is None else f"{line.median_seconds:.2f} s"
         numbers = f"{line.instances:>9} {line.solved:>6} {line.wrong:>5} {line.errors:>6}"
         print(f"{line.category:<24} {numbers} {median:>9}")
-    wrong = [outcome for outcome in ordered if outcome.is_wrong]
+    wrong = [outcome for outcome in ordered if outcome.is_wrong()]
     failed = [outcome for outcome in ordered if outcome.result == "error"]
     if wrong:
         names = f"{wrong[0].network} {wrong[0].property}"

@@ -31,7 +31,6 @@ class Instance:
     expected: str = ""
     """"sat" or "unsat" where the answer is known."""
 
-    @property
     def category(self) -> str:
         """The folder of the network; VNN-COMP's own files have none."""
         parts = [part for part in Path(self.network).parts[:-1] if part not in (".", "onnx")]

@@ -27,12 +27,10 @@ class Outcome:
     reason: str = ""
     expected: str = ""
 
-    @property
     def is_wrong(self) -> bool:
         """Whether it contradicts what was expected."""
-        return bool(self.expected) and self.is_solved and self.result != self.expected
+        return bool(self.expected) and self.is_solved() and self.result != self.expected
 
-    @property
     def is_solved(self) -> bool:
         """Whether there is an answer."""
         return self.result in SOLVED
@@ -63,12 +61,12 @@ def scores(outcomes: Sequence[Outcome]) -> list[Score]:
 
 
 def _score(category: str, group: Sequence[Outcome]) -> Score:
-    right = [o for o in group if o.is_solved and not o.is_wrong]
+    right = [o for o in group if o.is_solved() and not o.is_wrong()]
     return Score(
         category or "-",
         len(group),
         len(right),
-        sum(o.is_wrong for o in group),
+        sum(o.is_wrong() for o in group),
         sum(o.result == "error" for o in group),
         statistics.median(o.seconds for o in right) if right else None,
     )
@@ -76,7 +74,7 @@ def _score(category: str, group: Sequence[Outcome]) -> Score:
 
 def cactus(outcomes: Iterable[Outcome]) -> list[float]:
     """Seconds of the solved instances, fastest first: the n-th number is when n are solved."""
-    return sorted(o.seconds for o in outcomes if o.is_solved and not o.is_wrong)
+    return sorted(o.seconds for o in outcomes if o.is_solved() and not o.is_wrong())
 
 
 def vnncomp_csv(outcomes: Iterable[Outcome]) -> str:

@@ -34,10 +34,7 @@ def check(seed):
     line = torch.linspace(0, 1, 15, dtype=torch.float64)
     for n in range(len(lb)):
         for s, t in torch.cartesian_prod(line, line).tolist():
-            x = [
-                Fraction(float(lb[n, i])) + Fraction(part) * Fraction(float(ub[n, i] - lb[n, i]))
-                for i, part in enumerate((s, t))
-            ]
+            x = [_between(lb[n, i], ub[n, i], part) for i, part in enumerate((s, t))]
             y = exactly(graph, x)
             rows = [
                 sum(Fraction(a) * v for a, v in zip(row, y, strict=True)) - Fraction(right)
@@ -49,6 +46,11 @@ def check(seed):
                 for i, value in enumerate(x):
                     assert Fraction(float(low[n, i])) <= value <= Fraction(float(high[n, i]))
     return float(((ub - lb) - (high - low)).sum())
+
+
+def _between(low, high, part):
+    low, high = Fraction(float(low)), Fraction(float(high))
+    return low + Fraction(part) * (high - low)
 
 
 def test_nothing_that_meets_a_condition_is_cut_off():

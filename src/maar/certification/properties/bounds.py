@@ -122,8 +122,9 @@ def chosen(question: Question) -> Tensor:
 def _learn(board: Board, n: int, rows: Sequence[int], lb: Tensor) -> None:
     """Keep the rows' bounds, and what they prove."""
     memory = board.memory[n]
-    for row, bound in zip(rows, lb.tolist(), strict=True):
-        memory.lb[row] = max(memory.lb.get(row, bound), bound)
+    for row, bound in zip(rows, map(float, lb.tolist()), strict=True):
+        before = memory.lb.get(row, -math.inf)
+        memory.lb[row] = bound if bound > before else before
     positive = (row for row in rows if proves(memory.lb[row]))
     board.prove(n, board.questions[n].proved(positive), "bounds")
 

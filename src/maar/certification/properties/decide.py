@@ -107,7 +107,7 @@ def _racers(board: Board, steps: Sequence[str]) -> list[_Racer]:
     if "strong_attack" in steps:
         racers.append(_Racer(_chain(board, ["strong_attack"]), 0.25))
     if "splitting" in steps and (free <= MANY or len(steps) == 1):
-        splitting = _Racer(_chain(board, ["splitting"]), 4.0 if free <= FEW else 0.25)
+        splitting = _Racer(_chain(board, ["splitting"]), 4.0 if free <= FEW else 1.0)
         racers.insert(0 if free <= FEW else len(racers), splitting)
     return racers
 
