@@ -15,7 +15,7 @@ from typing import Any, get_args
 from maar.config.config import Config
 from maar.config.dump import HASH, flat, to_table, toml_value
 from maar.config.load import KeyPath, Origin, build
-from maar.core.errors import UsageError
+from maar.core.errors import MaarError, UsageError
 from maar.core.settings import OnlyWith, hints, is_group
 from maar.methods.base import Method
 
@@ -68,6 +68,20 @@ def refuse_written(config: Config, table: dict[str, Any], origin: Origin) -> Non
 def idle(config: Config) -> Iterator[tuple[KeyPath, Reason]]:
     """Every setting that has no effect in this configuration."""
     return _walk(config, (), config, None)
+
+
+def effective(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's configuration without the settings that have no effect in it.
+
+    One that this version cannot build stays as it is.
+    """
+    try:
+        without = [path for path, _ in idle(build(table))]
+    except MaarError:
+        return table
+    for path in without:
+        table = _without(table, path)
+    return table
 
 
 def _walk(

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from maar.reporting.experiments import FEW
 from maar.terminal.tables import table
 
 Object = dict[str, Any]
@@ -17,19 +18,19 @@ Object = dict[str, Any]
 METRICS = {
     "accuracy": "ACC",
     "certified": "CR",
-    "certified_upper": "CR at most",
+    "certified_upper": "upper bound",
     "latent_robustness": "LR",
     "verified_error": "VE",
 }
 X = {"lam": "lam", "eps": "eps", "stages": "stage"}
 # In a terminal: columns that a narrow one does without, in this order, and shorter heads.
-DISPENSABLE = ("train min", "network", "images", "CR at most %", "seeds")
-SHORT = {"published": "publ.", "CR at most %": "at most %"}
+DISPENSABLE = ("train min", "network", "images", "upper bound %", "seeds")
+SHORT = {"published": "publ."}
 GAP = 2
 LEGEND = {
     "ACC": "accuracy on all test images",
     "CR": "certified robustness, correct and proved",
-    "CR at most": "what no attack has broken",
+    "upper bound": "the share of the images that no attack broke, hence the most that CR can be",
     "LR": "latent robustness: correct and not broken behind a ReLU; proves nothing",
     "VE": "verified error: of the correct training images, the share that the stage's attack "
     "breaks in the last epoch; an attack's result, not a verifier's",
@@ -78,6 +79,8 @@ def shown(result: Object) -> Shown:
             line.append(spread(row["metrics"].get(metric)))
             if metric in compared:
                 value, difference = row["published"].get(metric), row["difference"].get(metric)
+                if (row["images"] or FEW) < FEW:
+                    difference = None  # a few images say nothing beside a published number
                 # In parentheses: of another network or verifier.
                 form = "{}" if row["is_comparable"] else "({})"
                 line.append("" if value is None else f"{form.format(percent(value))} {mark}")

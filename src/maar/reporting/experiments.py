@@ -37,6 +37,8 @@ METRICS = {
 }
 X_NAMES = {"eps": "eps", "lam": "lam", "stages": "stage"}
 """Kind of experiment -> what its rows are laid out over."""
+FEW = 100
+"""Fewer images say nothing beside a published number."""
 NOT_COMPARABLE = "published with another network or verifier: not to be ranked with ours"
 
 
@@ -135,8 +137,9 @@ def _table(id: str, title: str, content: Object, rows: list[Object], path: Path)
     columns += [Column(x_name, numeric=True)] if has_x else []
     for key in shown:
         short, long = METRICS[key]
+        of = _of(rows, key, word(content, "kind"))
         columns += [
-            Column(short, numeric=True, help=f"{long}, measured here, in %"),
+            Column(short + of, numeric=True, help=f"{long}, measured here, in %"),
             Column(f"{short} published", numeric=True, help=f"{long}, in %"),
             Column(f"{short} difference", numeric=True, help="Ours minus published, in points"),
         ]
@@ -158,6 +161,17 @@ def _table(id: str, title: str, content: Object, rows: list[Object], path: Path)
         tuple(_notes(rows)),
         group_by=0,
     )
+
+
+def _of(rows: list[Object], key: str, kind: str) -> str:
+    """Say which images a share is of, where ACC and CR are of different ones."""
+    images = {(count(row, "images"), count(row, "of")) for row in rows if count(row, "images")}
+    if all(of in (0, part) for part, of in images) or key == "verified_error":
+        return ""
+    if key == "accuracy" and kind != "stages":
+        return " (all)"
+    part = min(part for part, _ in images)
+    return f" ({part:,})" if len({part for part, _ in images}) == 1 else " (a part)"
 
 
 def _elsewhere(id: str, rows: list[Object]) -> Table:
@@ -226,6 +240,7 @@ def _row(
     of_all = replace(evidence, images=None, of=None)
     proved = replace(evidence, hardware=word(row, "certified_on") or evidence.hardware)
     is_comparable = row.get("is_comparable") is not False
+    is_compared = is_comparable and not 0 < count(row, "images") < FEW
     cells = [plain(_setting(row)), plain(word(row, "system"))]
     if has_x:
         x = row.get("x")
@@ -237,16 +252,16 @@ def _row(
         if std is not None and len(evidence.seeds) > 1:
             text += f" ± {100 * std:.2f}"
         mark = None
-        if is_comparable and ours is not None and published is not None:
+        if is_compared and ours is not None and published is not None:
             mark = (published, ours)
         upper = _mean(row, "certified_upper") if key == "certified" else None
-        note = "" if upper is None else f"at most {100 * upper:.2f} with more proofs"
+        note = "" if upper is None else f"upper bound {100 * upper:.2f}: what no attack broke"
         basis = proved if key == "certified" else evidence
         if key == "accuracy" and content.get("kind") != "stages":
             basis = of_all
         cells.append(Cell(text, ours, basis, "strong", note, mark=mark) if text else Cell())
         cells.append(_published_cell(row, published, is_comparable))
-        cells.append(_difference(ours, published) if is_comparable else Cell())
+        cells.append(_difference(ours, published) if is_compared else Cell())
     seeds = evidence.seeds
     images = count(row, "images")
     return (

@@ -195,6 +195,8 @@ class LiveDisplay(Paced):
             self.console.print(Text(above(columns), "dim"))
             self._row([column.name for column in columns], "dim")
         self._row([column.text for column in columns])
+        if rest := left_out(record, columns):
+            self.console.print(Text(f"  {rest}", "dim"), no_wrap=True, crop=True)
         if robust := latent(record.get("valid", {})):  # once in a stage: not worth a column
             self.console.print(f"valid {LATENT} {robust} %", highlight=False)
 
@@ -258,6 +260,13 @@ def columns_of(record: dict[str, Any], plan: Plan, width: int) -> list[Column]:
             fits.append(column)
     parts = [column for column in fits if column is not few]
     return [*columns, total, *parts, *rest, *fits[: few in fits], time_taken]
+
+
+def left_out(record: dict[str, Any], columns: Sequence[Column]) -> str:
+    """The loss terms for which an epoch's row has no room: they stand on a line below it."""
+    shown = {column.name for column in columns if column.group == "loss"}
+    loss = {words(name): number(name, x) for name, x in terms(record["loss"]).items()}
+    return "  ".join(f"{name} {text}" for name, text in loss.items() if name not in shown)
 
 
 def _metrics(record: dict[str, Any], group: str) -> list[Column]:
