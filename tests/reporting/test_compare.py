@@ -105,7 +105,12 @@ def test_every_eps_that_both_have(tmp_path):
 
 def test_several_certifications_of_one_network_are_taken_together(tmp_path):
     one, other = run(tmp_path / "a", "vu-u"), run(tmp_path / "b", "uuuu")
-    store(one / "certify" / "eps-2", "uvfu", weights="a" * 32, verifiers=["misclassified", "crown", "bab"])
+    store(
+        one / "certify" / "eps-2",
+        "uvfu",
+        weights="a" * 32,
+        verifiers=["misclassified", "crown", "bab"],
+    )
     [pair] = compare((one, other)).comparisons
     assert list(pair.a.verdicts.values()) == ["verified", "verified", "falsified", "unknown"]
     assert pair.a.verifiers == ("misclassified", "crown", "bab")

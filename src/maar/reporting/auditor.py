@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cache
@@ -37,6 +37,16 @@ MEANING = {
     "misclassified": "answered wrong without any change",
     "error": "the computation failed; counted as not proved",
 }
+CHECKS = {
+    "replayed": "counterexample or wrong answer replayed, in float64 and by onnxruntime",
+    "crown": "proved again by the audit's own CROWN, in float64",
+    "alpha_crown": "proved again by the audit's own alpha-CROWN, in float64",
+    "complete": "proved again by another complete verifier than the one that proved it",
+    "repeated": "proved again by the bounds that the line names, which are maar's own",
+    "attacked": "unknown: attacked again, nothing is claimed",
+    "trust": "withstood the audit's attack, not proved again: rests on trust",
+}
+"""How the audit checks a line, in words."""
 NOT_CLAIMED = (
     "Nothing is claimed about other images than those listed. A share is not the probability that "
     "the next image is safe.",
@@ -52,7 +62,10 @@ NOT_CLAIMED = (
 
 
 def make_audit_report(found: Collected, title: str = "", command: str = "") -> Report:
-    """Put it together from every certification; a `UsageError` if there is none."""
+    """Put it together from every certification; a `UsageError` if there is none.
+
+    `command` made it; it stands at the end.
+    """
     stores = [(run, store) for run in found.runs for store in run.certifications if store.images]
     if not stores:
         raise UsageError(
@@ -62,7 +75,7 @@ def make_audit_report(found: Collected, title: str = "", command: str = "") -> R
     problems = list(found.problems)
     sections: list[Section] = []
     for place, (run, store) in enumerate(stores, 1):
-        own = list(_sections(run, store, reader, problems))
+        own = list(_sections(run, store, reader, problems, command))
         suffix = f"-{place}" if len(stores) > 1 else ""
         sections += [_named(section, suffix, run, store) for section in own]
     problems += reader.problems
@@ -73,7 +86,7 @@ def make_audit_report(found: Collected, title: str = "", command: str = "") -> R
         title or usual,
         datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         maar.__version__,
-        command,
+        "",  # (how to repeat it stands at the end)
         tuple(sections),
         tuple(Notice("error", text) for text in problems),
         facts,
@@ -89,7 +102,9 @@ def _named(section: Section, suffix: str, run: Run, store: Store) -> Section:
     return replace(section, id=section.id + suffix, title=title, blocks=blocks)
 
 
-def _sections(run: Run, store: Store, reader: Reader, problems: list[str]) -> Iterator[Section]:
+def _sections(
+    run: Run, store: Store, reader: Reader, problems: list[str], command: str
+) -> Iterator[Section]:
     alone = Collected((_only(run, store),))
     yield Section("claim", "The claim", (_counts(run, store),), lead=tuple(_claim(store)))
     yield Section("subject", "What it is about", (_subject(store),))
@@ -103,7 +118,7 @@ def _sections(run: Run, store: Store, reader: Reader, problems: list[str]) -> It
     if worst or lead:
         yield Section("worst", "The worst images", worst, lead=lead)
     yield Section("limits", "What is not claimed", (), points=NOT_CLAIMED)
-    yield Section("repeat", "How to repeat it", (), points=tuple(_repeat(store, checker)))
+    yield Section("repeat", "How to repeat it", (), points=tuple(_repeat(store, checker, command)))
 
 
 def _only(run: Run, store: Store) -> Run:
@@ -150,11 +165,15 @@ def _claim(store: Store) -> Iterator[str]:
             low, high = (f"{100 * end:.1f}" for end in ends)
             typical = f" If they are typical, {low} to {high} % of all are robust (95 % interval)."
         yield (
-            f"The images are {spans(store.lines)}, counted from 0, of the {store.of:,} "
+            f"The images are {_listed(store.lines)}, counted from 0, of the {store.of:,} "
             f"{store.split} images of {store.data}.{typical}"
         )
     if not store.is_complete:
         yield "The certification is not finished: shares are of the images so far."
+
+
+def _listed(images: Iterable[int]) -> str:
+    return spans(images).replace(",", ", ")
 
 
 def _are(images: int) -> str:
@@ -174,24 +193,24 @@ def _counts(run: Run, store: Store) -> Table:
 
 
 def _subject(store: Store) -> Table:
-    source, machine = store.source, store.machine
+    machine, file = store.machine, word(store.source, "network")
     asked = "; ".join(words(store.subject, "verifiers"))
     facts = {
         "network": store.network,
-        "file": word(source, "network"),
+        "file": file if file != store.network else "",
         "weights": "" if store.weights == "model" else store.weights,
         "hash of the weights": store.hash,
         "data": store.data,
         "hash of the data": word(store.subject, "data"),
-        "images": f"{store.images:,} of {store.of:,} {store.split} images: {spans(store.lines)}",
+        "images": f"{store.images:,} of {store.of:,} {store.split} images: {_listed(store.lines)}",
         "radius": f"{eps_text(store.eps)} in the maximum norm, on pixels between 0 and 1",
         "verifiers": f"{', '.join(store.verifiers)}"
         + (f" (preset {store.preset})" if store.preset else ""),
-        "their settings": asked,
         "time": f"{store.seconds:,.1f} s in all verifiers",
         "computed on": machine,
         "software": f"maar {word(store.content, 'maar')}, torch {word(store.content, 'torch')}",
         "key of the folder": store.key,
+        "settings of the verifiers": asked,
     }
     rows = tuple((plain(name), plain(text)) for name, text in facts.items() if text.strip())
     return Table("subject", "Network, data and verifiers", (Column("what"), Column("value")), rows)
@@ -238,7 +257,9 @@ def _audit_said(store: Store, audit: AuditOutcome) -> Iterator[str]:
 def _audited(audit: AuditOutcome | None) -> Table | None:
     if audit is None or not audit.checks:
         return None
-    rows = tuple((plain(name), Cell(f"{n:,}", n)) for name, n in audit.checks.items())
+    rows = tuple(
+        (plain(CHECKS.get(name, name)), Cell(f"{n:,}", n)) for name, n in audit.checks.items()
+    )
     columns = (Column("check"), Column("verdicts that agree", numeric=True))
     return Table("audit", "The audit", columns, rows, notes=tuple(audit.notes))
 
@@ -317,14 +338,14 @@ def _unknown(store: Store) -> Iterator[str]:
     for verdict in ("unknown", "error"):
         images = [index for index, line in store.lines.items() if line["verdict"] == verdict]
         if images:
-            yield f"Images that ended as {verdict}: {spans(images)}."
+            yield f"Images that ended as {verdict}: {_listed(images)}."
     broken = count(store.summary, "falsified")
     if broken:
         images = [i for i, line in store.lines.items() if line["verdict"] == "falsified"]
-        yield f"Images with a counterexample: {spans(images)}."
+        yield f"Images with a counterexample: {_listed(images)}."
 
 
-def _repeat(store: Store, checker: Object) -> Iterator[str]:
+def _repeat(store: Store, checker: Object, command: str) -> Iterator[str]:
     source, path = store.source, shlex.quote(str(store.path))
     network = word(source, "network") or store.network
     flags = [shlex.quote(network), "--data", shlex.quote(store.data), "--eps", eps_text(store.eps)]
@@ -347,4 +368,4 @@ def _repeat(store: Store, checker: Object) -> Iterator[str]:
     if certificates.is_dir() or checker:
         folder = shlex.quote(str(certificates))
         yield f"Check the certificates without maar: `python -m maar_check {folder}`"
-    yield f"Make this report again: `maar report {path} --audience audit`"
+    yield f"Make this report again: `{command}`"

@@ -213,8 +213,8 @@ def cascade_table(found: Collected) -> Table | None:
         Column("certification", filterable=True),
         Column("verifier", filterable=True),
         Column("asked", numeric=True, help="Images that reached it"),
-        Column("broken", numeric=True, help="Misclassified images included"),
-        Column("proved", numeric=True),
+        Column("falsified", numeric=True, help="Misclassified images included"),
+        Column("verified", numeric=True),
         Column("seconds", numeric=True),
         Column("seconds an image", numeric=True),
     )
