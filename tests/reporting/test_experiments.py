@@ -68,7 +68,7 @@ def test_published_beside_ours_with_what_it_rests_on(report_on):
         "-0.50",
     )
     assert found["CR"].mark == (0.973, 0.968)
-    assert "at most 97.00" in found["CR"].note
+    assert "upper bound 97.00" in found["CR"].note
     assert found["CR difference"].tone == "bad"
     evidence = found["CR"].evidence
     assert (evidence.profile, evidence.seeds, evidence.hardware) == ("cpu", (0, 1, 2), "AMD EPYC")
