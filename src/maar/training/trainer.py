@@ -189,7 +189,7 @@ class Trainer:
             self.net.load_state_dict(self.judged.state_dict())
         freeze(self.net, self.plan.stages[epoch.stage])
         self.net.zero_grad()  # gradients of weights that are frozen from now on would linger
-        self.descent = Descent(self.config.train, self.net, self.device)
+        self.descent = Descent(self.config.train, self.net)
         if begun:
             self.descent.restore(self.restored.get("optimizer", {}))
         self.restored, self.memo = {}, {}
