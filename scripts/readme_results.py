@@ -34,14 +34,12 @@ def block(result: dict[str, Any]) -> str:
     assert len(images) == 1, "rows of different images cannot stand in one table"
     return (
         f"{markdown_table(head, rows)}\n\n"
-        f"{images.pop():,} test images; {result['hardware']}; median single-core minutes to "
-        "train and certify one network, with other jobs running; mean ± standard deviation over "
-        "the seeds. "
-        f"Not the paper's protocol: {result['banner']}; proofs by branch and bound instead of the "
-        "paper's MILP. In parentheses: published with another network or verifier than the "
-        "paper's. "
-        f"Networks: {_networks(result)}.{_missing(result)}{_warning(result)}"
-        f"{_weights(result)} "
+        f"{images.pop():,} test images; mean ± standard deviation over the seeds. "
+        "Minutes: median single-core minutes to train and certify one network, with other jobs "
+        f"running ({result['hardware']}). "
+        f"Not the paper's protocol: {result['banner']}. Proofs by branch and bound instead of the "
+        "paper's MILP. In parentheses: published with another network or verifier. "
+        f"Networks: {_networks(result)}.{_missing(result)}{_warning(result)}{_weights(result)} "
         f"Made by\n`{result['command']}`."
     )
 
@@ -57,9 +55,7 @@ def _warning(result: dict[str, Any]) -> str:
 
 
 def _weights(result: dict[str, Any]) -> str:
-    """Say where nobody can tell any more which weights a number is of."""
-    said = result.get("weights", "")
-    return f" Weights: {said}." if said else ""
+    return f" Weights: {result['weights']}." if result["weights"] else ""
 
 
 def _networks(result: dict[str, Any]) -> str:

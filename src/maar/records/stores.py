@@ -269,12 +269,13 @@ def read_manifest(path: Path, tell: Tell = refuse) -> Manifest:
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
         found = _manifest(content)
+        edits = list(_edits(found))
     except FileNotFoundError:
         raise UsageError(f"{path} is not a folder of results: it has no {MANIFEST}") from None
     except (ValueError, KeyError, TypeError) as error:
         why = _one_line(error)
         raise RunError(f"{manifest} is damaged ({why}): give another folder with --out") from None
-    for why in _edits(found):
+    for why in edits:
         tell(f"{manifest} is damaged ({why}): give another folder with --out")
     return found
 

@@ -162,7 +162,7 @@ def _is_asked(file: Evaluation, run: Run) -> bool:
         bool(file.latent_robustness)
         and file.split == "test"
         and file.data in ("", run.data)
-        and (run.eps is None or same(file.eps, run.eps))
+        and (run.eps is None or not file.eps or same(file.eps, run.eps))
     )
 
 
