@@ -150,8 +150,9 @@ def _notices(found: Collected) -> list[Notice]:
         notices.append(
             Notice(
                 "warning",
-                f"{len(partial)} of {len(found.certifications)} certifications cover a part of "
-                f"their images only, {least:,} or more: see images and the 95 % interval",
+                f"CR is of a part of the images in {len(partial)} of "
+                f"{len(found.certifications)} certifications ({least:,} images or more): see the "
+                "95 % interval",
             )
         )
     return notices
