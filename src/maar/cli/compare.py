@@ -130,15 +130,10 @@ def _show(found: Compared, listed: int) -> None:
 def _print(console: Console, table: Table) -> None:
     from rich.text import Text
 
-    from maar.terminal.tables import table as make
+    from maar.reporting.console import render
 
-    grid = make(*(column.name for column in table.columns))
-    for column, shown in zip(table.columns, grid.columns, strict=True):
-        shown.justify = "right" if column.numeric else "left"
-    for row in table.rows:
-        grid.add_row(*(Text(cell.text) for cell in row))
     console.print(Text(table.title, "bold"))
-    console.print(grid)
+    console.print(render(table, console.width))
 
 
 def numbers(found: Compared, pair: Comparison) -> Table:

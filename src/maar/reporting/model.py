@@ -116,6 +116,8 @@ class Column:
     """What it means, and its unit."""
     filterable: bool = False
     """Few different texts, worth a choice on the page."""
+    rank: int = 0
+    """A narrow terminal leaves columns out, the highest rank first; none of rank 0."""
 
 
 @dataclass(frozen=True)
