@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from maar.certification.run import Plan
 
 SPLITS = {"test": "test", "valid": "validation"}
-# What people call a verdict where it is counted.
-NAMES = {verdict: "open" if verdict == "unknown" else verdict for verdict in VERDICTS}
 
 
 class Display(Generic[C]):
@@ -177,7 +175,7 @@ def _unless_0(count: int) -> str:
 
 def counts(tally: Tally) -> str:
     """`97 verified, 2 falsified, ...`."""
-    parts = [f"{tally.counts[verdict]:,} {name}" for verdict, name in NAMES.items()]
+    parts = [f"{tally.counts[verdict]:,} {verdict}" for verdict in VERDICTS]
     if tally.done < tally.images:
         parts.append(f"{tally.images - tally.done:,} to do")
     return ", ".join(parts)
@@ -207,12 +205,12 @@ def interval(tally: Tally) -> list[Text]:
 
 def comparison(rows: Sequence[tuple[Eps, Tally]]) -> RenderableType:
     """Several radii of one network side by side."""
-    heads = ("eps", *NAMES.values(), "certified", "upper bound")
+    heads = ("eps", *VERDICTS, "certified", "upper bound")
     shown = table(*heads, right=heads)
     for eps, tally in rows:
         shown.add_row(
             str(eps),
-            *(f"{tally.counts[verdict]:,}" for verdict in NAMES),
+            *(f"{tally.counts[verdict]:,}" for verdict in VERDICTS),
             Text(f"{100 * tally.certified:.2f} %", "bold"),
             f"{100 * tally.certified_upper:.2f} %",
         )

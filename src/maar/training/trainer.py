@@ -29,9 +29,10 @@ from maar.records.runs import read_run
 from maar.training import checkpoint
 from maar.training.averaging import Average
 from maar.training.checkpoint import Parts, Position
-from maar.training.display import Display, epoch_line
+from maar.training.display import Display
 from maar.training.env import environment, resolve_threads
 from maar.training.evaluate import evaluate, images, latent_robustness
+from maar.training.lines import epoch_line
 from maar.training.optim import Descent, lr_schedule
 from maar.training.parallel import Workers, connect
 from maar.training.plan import Epoch, Plan
