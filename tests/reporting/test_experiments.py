@@ -102,6 +102,12 @@ def test_cr_was_measured_where_it_was_certified(report_on):
     assert found["CR"].evidence.hardware == "another"
 
 
+def test_an_interval_has_a_column(report_on):
+    assert "CR 95 %" not in cells(report_on(TOP))
+    few = {**ROW, "metrics": {"certified": {"mean": 0.3, "std": None, "interval95": [0.2, 0.41]}}}
+    assert cells(report_on({**TOP, "rows": [few]}))["CR 95 %"].text == "20.0 to 41.0"
+
+
 def test_no_spread_is_a_spread(report_on):
     still = {**ROW, "metrics": {"certified": {"mean": 0.3, "std": 0.0}}}
     assert cells(report_on({**TOP, "rows": [still]}))["CR"].text == "30.00 ± 0.00"

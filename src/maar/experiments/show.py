@@ -114,7 +114,7 @@ def legend(table: Table) -> str:
 
 def _is_beside(head: str) -> bool:
     """Whether a column stands behind the one that it belongs to."""
-    return head.endswith(("published", "difference"))
+    return head.endswith(("published", "difference", "95 %"))
 
 
 def _beside(result: Object) -> list[list[str]]:

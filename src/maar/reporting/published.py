@@ -24,6 +24,7 @@ METRICS = {
     ),
 }
 UPPER = "Upper bound on CR: the share of the images that no attack broke, in %"
+INTERVAL = "95 % interval of the share of all images, as if these were drawn at random, in %"
 TRAINING = "Minutes of training by one thread, with other jobs running; mean over the seeds"
 X_NAMES = {"eps": "eps", "lam": "lam", "stages": "stage"}
 """Kind of experiment -> what its rows are laid out over."""
@@ -60,6 +61,7 @@ def result_table(id: str, title: str, content: Object, path: Path) -> Table:
         short, long = METRICS[key]
         columns += [
             Column(short + _of(rows, key, kind), numeric=True, help=f"{long}, in %"),
+            Column(f"{short} 95 %", numeric=True, help=INTERVAL, rank=7),
             Column(f"{short} published", numeric=True, help=f"{long}, in %"),
             Column(f"{short} difference", numeric=True, help="Ours minus published, in points"),
         ]
@@ -208,6 +210,8 @@ def _row(
         if key == "accuracy" and content.get("kind") != "stages":
             basis = of_all
         cells.append(Cell(text, ours, basis, "strong", mark=mark) if text else Cell())
+        ends = numbers(table(table(row, "metrics"), key), "interval95")
+        cells.append(plain(" to ".join(f"{100 * end:.1f}" for end in ends)))
         cells.append(_published_cell(row, published, is_comparable))
         cells.append(_difference(ours, published) if is_compared else Cell())
         if key == "certified":
