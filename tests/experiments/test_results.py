@@ -164,7 +164,7 @@ def test_rows_of_several_networks_say_so(found):
     assert [row_of(found, place)["network"] for place in (0, 1)] == ["convmed_2_2_100", "cnn7"]
 
 
-@pytest.mark.parametrize(("width", "columns"), [(200, 9), (70, 6), (50, 5)])
+@pytest.mark.parametrize(("width", "columns"), [(200, 10), (70, 6), (50, 5)])
 def test_a_narrow_terminal_gets_fewer_columns(found, width, columns):
     console = Console(width=width, file=io.StringIO())
     page = terminal(found, width)

@@ -53,7 +53,7 @@ def report_on(tmp_path):
 
 def cells(report) -> dict[str, object]:
     table = report.tables()[0]
-    names = [column.name for column in table.columns]
+    names = [column.name.partition(" (")[0] for column in table.columns]
     return dict(zip(names, table.rows[0], strict=True))
 
 
@@ -203,6 +203,13 @@ def test_two_files_of_one_experiment_are_two_tables(tmp_path, make_run):
     assert {"runs", "runs-2", "runs-2-certified", "runs-3-accuracy", "table1-mnist"} < set(ids)
     sections = [section.id for section in report.sections]
     assert len(set(sections)) == len(sections)
+
+
+def test_shares_of_different_images_say_so(report_on):
+    names = [column.name for column in report_on(TOP).tables()[0].columns]
+    assert {"ACC (all)", "CR (1,000)"} <= set(names)
+    whole = {**TOP, "rows": [{**ROW, "of": ROW["images"]}]}
+    assert {"ACC", "CR"} <= {column.name for column in report_on(whole).tables()[0].columns}
 
 
 def test_accuracy_is_of_all_images_but_for_stages(report_on):

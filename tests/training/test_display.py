@@ -250,6 +250,6 @@ def test_latent_robustness_is_one_line_of_all_layers():
     before = out.getvalue()
     display.epoch(record)
     display.close()
-    row, line = out.getvalue()[len(before) :].splitlines()[:2]
+    row, _, line = out.getvalue()[len(before) :].splitlines()[:3]
     assert row in before  # and no other column
     assert line == "valid latent robustness 98.5 | 90.0 %"

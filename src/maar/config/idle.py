@@ -7,6 +7,7 @@ setting of a run in it, is taken as it is.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -80,7 +81,8 @@ def effective(table: dict[str, Any]) -> dict[str, Any]:
     except MaarError:
         return table
     for path in without:
-        table = _without(table, path)
+        with contextlib.suppress(KeyError, TypeError):  # an earlier version did not write it
+            table = _without(table, path)
     return table
 
 
