@@ -10,7 +10,7 @@ import pytest
 from maar.core.errors import RunError, UsageError
 from maar.records.audits import AuditOutcome
 from maar.records.reading import Reader
-from maar.records.stores import read_manifest
+from maar.records.stores import VERDICT_LINES, read_manifest
 from maar.reporting.auditor import make_audit_report
 from maar.reporting.collect import collect
 from maar.reporting.model import LEAST_SPAN, Axis, Figure, Series
@@ -42,7 +42,7 @@ def outcome(store, **changes):
     audit = AuditOutcome(
         key=read_manifest(store).key,
         lines=10,
-        last_seal="",
+        last_seal=VERDICT_LINES.read(store).seals[-1],
         images=10,
         of=10,
         verified=6,
@@ -117,6 +117,13 @@ def test_an_audit_of_something_else_counts_nothing(store):
     outcome(store, key="0" * 64).write(store)
     text = said(report(store), "checks")
     assert "about another certification: it counts nothing" in text
+    assert "agrees" not in text
+
+
+def test_an_audit_of_an_earlier_state_does_not_count(store):
+    outcome(store, last_seal="0" * 16).write(store)
+    text = said(report(store), "checks")
+    assert "is of an earlier state: verdicts were added or changed since" in text
     assert "agrees" not in text
 
 

@@ -11,17 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import cache
 
 import maar
-from maar.core.errors import MaarError, UsageError
-from maar.data import info
+from maar.core.errors import UsageError
 from maar.records.audits import AuditOutcome, read_audit
 from maar.records.checks import spans
 from maar.records.reading import Object, Reader, count, number, numbers, word, words
 from maar.records.verdicts import VERDICTS
 from maar.reporting.collect import Collected, Run, Store
-from maar.reporting.gallery import counterexamples
+from maar.reporting.gallery import class_name, counterexamples
 from maar.reporting.model import Cell, Column, Notice, Report, Section, Table
 from maar.reporting.results import cascade_table
 from maar.reporting.systems import eps_text, evidence_of, plain
@@ -237,6 +235,12 @@ def _audit_said(store: Store, audit: AuditOutcome) -> Iterator[str]:
     if audit.key != store.key:
         yield "The audit beside these verdicts is about another certification: it counts nothing."
         return
+    if store.is_sealed and audit.last_seal != store.last_seal:
+        yield (
+            "The audit beside these verdicts is of an earlier state: verdicts were added or "
+            f"changed since. `maar audit {shlex.quote(str(store.path))}` checks them all."
+        )
+        return
     who = f"`maar audit` of maar {audit.maar}, on {audit.machine}, {audit.made}"
     what = f"{audit.images:,} of {audit.of:,} images"
     if audit.disagreements:
@@ -250,8 +254,7 @@ def _audit_said(store: Store, audit: AuditOutcome) -> Iterator[str]:
             f"{audit.verified:,} verified images it proved {audit.verified - audit.on_trust:,} "
             f"again; {audit.on_trust:,} withstood its attack and rest on trust."
         )
-    if audit.lines != len(store.lines) and audit.of != len(store.lines):
-        yield "Verdicts were added after the audit: they are not part of it."
+    yield "This is what `audit.json` beside the verdicts says; whoever doubts it repeats the audit."
 
 
 def _audited(audit: AuditOutcome | None) -> Table | None:
@@ -276,7 +279,7 @@ def _classes(store: Store) -> Table:
         cells = (Cell(f"{counts[name]:,}", counts[name]) for name in verdicts)
         rows.append(
             (
-                plain(_class(store.data, label)),
+                plain(class_name(store.data, label)),
                 Cell(f"{100 * share:.1f}", share),
                 Cell(f"{images:,}", images),
                 *cells,
@@ -289,21 +292,6 @@ def _classes(store: Store) -> Table:
         *(Column(name, numeric=True) for name in verdicts),
     )
     return Table("classes", "Verdicts by class", columns, tuple(rows))
-
-
-@cache
-def _names(data: str) -> tuple[str, ...]:
-    try:
-        return info(data).classes
-    except (MaarError, OSError):
-        return ()  # images of one's own that are not here
-
-
-def _class(data: str, label: object) -> str:
-    names = _names(data)
-    is_known = isinstance(label, int) and 0 <= label < len(names)
-    name = names[label] if is_known and isinstance(label, int) else ""
-    return str(label) if name in ("", str(label)) else f"{name} ({label})"
 
 
 def _margins(store: Store) -> Table | None:
@@ -319,7 +307,7 @@ def _margins(store: Store) -> Table | None:
     rows = tuple(
         (
             Cell(str(line["index"]), line["index"]),
-            plain(_class(store.data, line["label"])),
+            plain(class_name(store.data, line["label"])),
             Cell(f"{bound:.4g}", bound),
             plain(str(line.get("by") or "")),
         )

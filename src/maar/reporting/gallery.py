@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from itertools import zip_longest
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from maar.core import limits
 from maar.core.errors import MaarError
 from maar.core.unpacking import read_npz
-from maar.data import DATASETS, info
+from maar.data import info
 from maar.records.reading import Object, count, number
 from maar.records.stores import MODEL
 from maar.reporting.collect import Collected, Run, Store
@@ -167,11 +168,19 @@ def difference(x: np.ndarray, x_adv: np.ndarray, factor: float = 10.0) -> np.nda
     return np.stack([1 - down, 1 - up - down, 1 - up])
 
 
+@cache
+def _classes(data: str) -> tuple[str, ...]:
+    try:
+        return info(data).classes
+    except (MaarError, OSError):
+        return ()  # images of one's own that are not here
+
+
 def class_name(data: str, label: object) -> str:
-    """A class as people call it, where the data set is one of maar's; else its number."""
+    """Return a class as people call it, where the data set is here; else its number."""
     if not isinstance(label, int) or isinstance(label, bool):
         return ""
-    classes = info(data).classes if data in DATASETS else ()
+    classes = _classes(data)
     name = classes[label] if 0 <= label < len(classes) else ""
     return str(label) if name in ("", str(label)) else f"{name} ({label})"
 
