@@ -62,6 +62,8 @@ class Plan:
         return {
             "network": self.name,
             "data": self.data.name,
+            "classes": list(self.data.classes),
+            "prepared": self.data.info.note,
             "split": self.split,
             "images": self.data.size(self.split),
             "verifiers": self.task.cascade.names,

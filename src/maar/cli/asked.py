@@ -37,7 +37,11 @@ class Asked:
     ] = None
     """The folder of a run, an ONNX file, or a network of `maar zoo`."""
     data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=OF_RUN)] = None
-    """Data set: see `maar data list`; your own: npz:PATH or folder:PATH."""
+    """Data set: see `maar data list`; your own: npz:PATH or folder:PATH[?size=N]."""
+    classes: Annotated[
+        str | None, tyro.conf.arg(metavar="A,B,...", help_behavior_hint="(default: by name)")
+    ] = None
+    """Of your own data: the names of the classes in the order of their labels."""
 
     limit: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=ALL)] = None
     """Only the first N images."""
@@ -92,7 +96,15 @@ def read(args: Asked, eps: str | None) -> Subject:
         raise unknown("solver", args.solver, SOLVERS)
     if args.workers != 1 and args.ray is None:
         warm_up()  # torch is imported there while it is imported here
-    return subject(args.network, args.data, eps, weights=args.weights, mean=args.mean, std=args.std)
+    return subject(
+        args.network,
+        args.data,
+        eps,
+        weights=args.weights,
+        mean=args.mean,
+        std=args.std,
+        classes=args.classes,
+    )
 
 
 def team(args: Asked) -> AbstractContextManager[Team]:

@@ -11,6 +11,7 @@ import tyro
 from maar.api.loading import MODEL, is_onnx, read_network
 from maar.core.eps import Eps
 from maar.core.errors import UsageError
+from maar.data.address import Address
 from maar.zoo import is_zoo
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def subject(
     weights: str = MODEL,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
+    classes: str | None = None,
 ) -> Subject:
     """Read it; `data` and `eps` are the network's own where they are None."""
     if is_onnx(network):
@@ -62,6 +64,8 @@ def subject(
     named = read_network(network, weights=weights, mean=mean, std=std)
     data, radius = data or named.data, named.eps if radius is None else radius
     assert data is not None
+    if classes is not None:
+        data = _with_classes(data, classes)
     assert radius is not None
     is_own = named.is_run and (weights, data, radius) == (MODEL, named.data, named.eps)
     source = {
@@ -86,5 +90,14 @@ def subject(
 
 def _anywhere(data: str) -> str:
     """The name of a data set with the path in it made absolute."""
-    kind, colon, path = data.partition(":")
-    return f"{kind}:{Path(path).resolve()}" if colon else data
+    return str(Address.of(data).absolute()) if ":" in data else data
+
+
+def _with_classes(data: str, classes: str) -> str:
+    """The name of a data set of the user's own, with the order of its classes."""
+    if ":" not in data:
+        raise UsageError(f"--classes has no effect: {data} has names for its classes")
+    address = Address.of(data)
+    if "classes" in address.options:
+        raise UsageError(f"--classes has no effect: {data} has classes=")
+    return str(address.having(classes=classes))

@@ -40,6 +40,7 @@ class Info:
     augment: str = "none"  # the customary one, a name in maar.data.augment
     origin: str = ""  # who made it
     licence: str = ""
+    note: str = ""  # what was done to the images before anything else saw them
 
     @property
     def n_classes(self) -> int:

@@ -29,7 +29,7 @@ def mean_std(x: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple((mean / scale).tolist()), tuple((std / scale).tolist())
 
 
-def describe(name: str, arrays: Arrays, classes: tuple[str, ...]) -> Info:
+def describe(name: str, arrays: Arrays, classes: tuple[str, ...], note: str = "") -> Info:
     """The facts about a user's own images. Mean and std never look at the test images."""
     mean, std = mean_std(arrays.x_train)
     shape = arrays.x_train.shape[1:]
@@ -43,6 +43,7 @@ def describe(name: str, arrays: Arrays, classes: tuple[str, ...]) -> Info:
         # A channel that never changes would be divided by zero.
         std=tuple(round(value, 4) or 1.0 for value in std),
         origin="your own",
+        note=note,
     )
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from maar.core import limits
 from maar.core.errors import RunError, UsageError
 from maar.core.unpacking import read_npz
+from maar.data.address import Address
 from maar.data.dataset import Arrays, Info
 from maar.data.measure import check_labels, describe
 
@@ -30,12 +32,13 @@ _KEYS = ("x_train", "y_train", "x_test", "y_test", "classes", "layout")
 class Npz:
     """The data set in one .npz file."""
 
-    path: Path
+    OPTIONS: ClassVar[tuple[str, ...]] = ("classes",)
+    address: Address
 
     @property
     def info(self) -> Info:
         """Shape, classes and sizes; the file is read."""
-        return describe(f"npz:{self.path}", *self._content)
+        return describe(str(self.address), *self._content)
 
     def arrays(self) -> Arrays:
         """The checked content of the file."""
@@ -43,7 +46,12 @@ class Npz:
 
     @cached_property
     def _content(self) -> tuple[Arrays, tuple[str, ...]]:
-        return _checked(self.path, _read(self.path))
+        path = self.address.path
+        arrays, names = _checked(path, _read(path))
+        asked = self.address.names("classes")
+        if asked and len(asked) < len(names):
+            raise UsageError(f"classes names {len(asked)} classes, {path} has {len(names)}")
+        return arrays, asked or names
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

@@ -46,6 +46,10 @@ class Store:
     """`model`, or a stage's such as `stage-1-last`."""
     hash: str
     data: str
+    classes: tuple[str, ...]
+    """Names in label order; empty where the manifest has none."""
+    prepared: str
+    """What was done to the images; empty for nothing."""
     split: str
     preset: str
     verifiers: tuple[str, ...]
@@ -318,6 +322,8 @@ def _store(path: Path, run: str, reader: Reader) -> Store | None:
         word(table(manifest, "source"), "weights") or (stage[1] if stage else MODEL),
         word(subject, "weights"),
         word(manifest, "data"),
+        words(manifest, "classes"),
+        word(manifest, "prepared"),
         split,
         word(manifest, "preset"),
         words(manifest, "verifiers") or tuple(table(summary, "verifiers")),
