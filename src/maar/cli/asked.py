@@ -35,7 +35,7 @@ class Asked:
         tyro.conf.Positional[str | None],
         tyro.conf.arg(metavar=NETWORK, help_behavior_hint=""),
     ] = None
-    """The folder of a run, an ONNX file, or a network of `maar zoo`."""
+    """The folder of a run, an ONNX file, a network of `maar zoo`, or your own module."""
     data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=OF_RUN)] = None
     """Data set: see `maar data list`; your own: npz:PATH or folder:PATH[?size=N]."""
     classes: Annotated[
@@ -49,8 +49,9 @@ class Asked:
     """Only these images, counted from 0, separated by commas."""
     split: Literal["test", "valid"] = "test"
     """The test images, or those that the run kept for validation: tune on the latter."""
-    weights: Annotated[str, tyro.conf.arg(metavar="NAME")] = "model"
-    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best."""
+    weights: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "model"
+    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best. Of your
+    own module: a .pt or .safetensors file with its state_dict."""
     preset: Annotated[
         str | None,
         tyro.conf.arg(metavar="|".join(PRESETS), help_behavior_hint=f"(default: {DEFAULT})"),
@@ -83,7 +84,7 @@ def read(args: Asked, eps: str | None) -> Subject:
     """The network, and the data and eps to ask about."""
     if args.network is None:
         raise UsageError(
-            f"{NETWORK} is needed: the folder of a run, an ONNX file or one of the zoo"
+            f"{NETWORK} is needed: the folder of a run, an ONNX file, one of the zoo or your own"
         )
     if args.workers is not None and args.workers < 1:
         raise UsageError(f"--workers {args.workers} (accepted: 1 or more)")

@@ -33,7 +33,7 @@ class Export:
     """
 
     network: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=NETWORK)]
-    """The folder of a run, an ONNX file, or a network of `maar zoo`."""
+    """The folder of a run, an ONNX file, a network of `maar zoo`, or FILE.py:NAME."""
     onnx: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint=NONE)] = None
     """Write the network to this file."""
     vnnlib: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=NONE)] = None
@@ -42,6 +42,8 @@ class Export:
     """For --vnnlib: these test images, counted from 0, separated by commas."""
     open: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=NONE)] = None
     """For --vnnlib: the images that this folder of `maar certify` has left open."""
+    weights: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "model"
+    """Of a run: model, or a stage's such as stage-1-last. Of FILE.py:NAME: a file with weights."""
     data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=OF_RUN)] = None
     """Data set of the images."""
     eps: Annotated[str | None, tyro.conf.arg(metavar="EPS", help_behavior_hint=OF_RUN)] = None
@@ -113,7 +115,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _subject(args: Export) -> Subject:
-    named = read_network(args.network, mean=args.mean, std=args.std)
+    named = read_network(
+        args.network, weights=args.weights, mean=args.mean, std=args.std, data=args.data
+    )
     shape = named.shape
     if shape is None:
         from maar.data import info

@@ -11,6 +11,7 @@ import tyro
 from maar.api.loading import MODEL, is_onnx, read_network
 from maar.core.eps import Eps
 from maar.core.errors import UsageError
+from maar.core.own import is_own
 from maar.data.address import Address
 from maar.zoo import is_zoo
 
@@ -22,7 +23,7 @@ PerChannel = Annotated[
 ]
 """A number for each channel, or nothing: the flags --mean and --std."""
 
-NETWORK = "RUN|FILE.onnx|zoo:NAME"
+NETWORK = "RUN|FILE.onnx|zoo:NAME|FILE.py:NAME"
 """How the help texts write it."""
 
 
@@ -56,21 +57,24 @@ def subject(
     classes: str | None = None,
 ) -> Subject:
     """Read it; `data` and `eps` are the network's own where they are None."""
-    if is_onnx(network):
+    if is_onnx(network) or is_own(network):
+        what = "an ONNX file" if is_onnx(network) else "a Python file"
         for flag, value in (("data", data), ("eps", eps)):
             if value is None:
-                raise UsageError(f"--{flag} is needed: an ONNX file does not say it")
+                raise UsageError(f"--{flag} is needed: {what} does not say it")
     radius = None if eps is None else Eps(eps)
-    named = read_network(network, weights=weights, mean=mean, std=std)
+    if classes is not None:
+        if data is None:
+            raise UsageError("--classes goes with --data")
+        data = _with_classes(data, classes)
+    named = read_network(network, weights=weights, mean=mean, std=std, data=data)
     data, radius = data or named.data, named.eps if radius is None else radius
     assert data is not None
-    if classes is not None:
-        data = _with_classes(data, classes)
     assert radius is not None
-    is_own = named.is_run and (weights, data, radius) == (MODEL, named.data, named.eps)
+    is_final = named.is_run and (weights, data, radius) == (MODEL, named.data, named.eps)
     source = {
         "network": network if is_zoo(network) else str(Path(network).resolve()),
-        "weights": weights,
+        "weights": str(Path(weights).resolve()) if _is_file_of(network, weights) else weights,
         "mean": mean,
         "std": std,
         "data": _anywhere(data),
@@ -82,10 +86,14 @@ def subject(
         radius,
         named.folder,
         named.is_run,
-        is_own,
+        is_final,
         named.valid,
         source,
     )
+
+
+def _is_file_of(network: str, weights: str) -> bool:
+    return is_own(network) and weights != MODEL
 
 
 def _anywhere(data: str) -> str:

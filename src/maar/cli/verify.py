@@ -37,7 +37,7 @@ class Verify:
     network: Annotated[
         tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[NET.onnx]", help_behavior_hint="")
     ] = None
-    """An ONNX file, also packed (.gz), or zoo:NAME, a network of `maar zoo`."""
+    """An ONNX file, also packed (.gz), zoo:NAME, a network of `maar zoo`, or FILE.py:NAME."""
     property: Annotated[
         tyro.conf.Positional[str | None],
         tyro.conf.arg(metavar="[PROP.vnnlib]", help_behavior_hint=""),
@@ -55,6 +55,10 @@ class Verify:
         Path | None, tyro.conf.arg(metavar="FILE.csv", help_behavior_hint=BESIDE)
     ] = None
     """Instead of one network and property: all of a VNN-COMP instances.csv."""
+    weights: Annotated[str, tyro.conf.arg(metavar="FILE")] = "model"
+    """For a network of your own, FILE.py:NAME: a .pt or .safetensors file with its state_dict."""
+    data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=BESIDE)] = None
+    """For a network of your own: the data set whose shape and classes it is built for."""
     mean: PerChannel = None
     """For ONNX files that take the normalised image: the mean of each channel."""
     std: PerChannel = None
@@ -126,4 +130,12 @@ def _table(rows: list[list[str]]) -> str:
 def _decide(args: Verify, network: str, prop: Path, timeout: float) -> Decision:
     from maar.api.checking import verify
 
-    return verify(network, prop, timeout=timeout, mean=args.mean, std=args.std)
+    return verify(
+        network,
+        prop,
+        timeout=timeout,
+        mean=args.mean,
+        std=args.std,
+        weights=args.weights,
+        data=args.data,
+    )

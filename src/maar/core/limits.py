@@ -23,6 +23,7 @@ WEIGHTS_BYTES = 16 * GIB  # a checkpoint with its optimiser
 COUNTEREXAMPLE_BYTES = GIB
 JSON_BYTES = 64 * MIB  # "[]," takes 25 times its size as a Python list
 LINES_BYTES = 256 * MIB  # verdicts of a million images
+OWN_BYTES = 16 * MIB  # of a Python file of the user
 TOML_BYTES = 256 << 10
 TOML_LINE = 4096  # characters; tomllib takes quadratic time for the dots of a key
 
