@@ -11,6 +11,7 @@ from maar.certification.compare import require_agreement
 from maar.certification.record import Record
 from maar.certification.store import (
     MANIFEST,
+    PERTURBATION,
     Store,
     difference,
     header,
@@ -19,6 +20,7 @@ from maar.certification.store import (
 )
 from maar.certification.tally import Tally
 from maar.core.errors import UsageError
+from maar.core.files import write_bytes
 from maar.core.seals import SEAL
 
 # Parts of a manifest that each folder has for itself.
@@ -55,6 +57,9 @@ def merge(out: Path, stores: Sequence[Path]) -> Tally:
         into.ask(frozenset().union(*(store.asked for store in opened)))
         for store in opened:
             _take(into, store)
+        moved = there[0] / PERTURBATION
+        if "perturbation" in subject and not (out / PERTURBATION).exists() and moved.is_file():
+            write_bytes(out / PERTURBATION, moved.read_bytes())
         tally = _count(into.records.values(), facts["images"], facts["verifiers"])
         into.write_summary({**header(subject, facts, into.records), **tally.summary()})
     return tally

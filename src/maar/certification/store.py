@@ -50,6 +50,8 @@ SEALED = 3
 """The first format with seals."""
 EVIDENCE = "counterexample"
 LAST = "last_seal"
+PERTURBATION = "perturbation.npz"
+"""The radius of each place and the range, where they are not one eps in [0, 1]."""
 # Facts beside the subject that follow from it: folders of one key have the same.
 DETERMINED = ("split", "images", "verifiers")
 
@@ -192,6 +194,12 @@ def header(subject: Subject, facts: dict[str, Any], indices: Iterable[int]) -> d
         "key": key_of(subject),
         "weights": subject["weights"],
     }
+
+
+def keep_perturbation(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write the numbers behind the hash `perturbation` of a subject, once."""
+    if not (path / PERTURBATION).exists():
+        write_bytes(path / PERTURBATION, _npz(arrays))
 
 
 class Store:

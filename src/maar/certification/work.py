@@ -12,7 +12,7 @@ from maar.certification.agenda import Job
 from maar.certification.cascade import Settled
 from maar.certification.display import Display
 from maar.certification.record import Record, is_settled
-from maar.certification.store import Form, Store, header, open_store
+from maar.certification.store import Form, Store, header, keep_perturbation, open_store
 from maar.certification.workers import LOCAL, Team
 from maar.core.errors import RunError
 
@@ -68,6 +68,8 @@ def work(
     display = display or Display()
     with open_store(Path(out), plan.subject, plan.facts, kind.form) as store:
         _require_labels(plan, store)
+        if plan.moves is not None:
+            keep_perturbation(store.path, plan.moves.arrays())
         store.ask(plan.indices)
         todo, tally = [], kind.tally(plan)
         for index in plan.indices:

@@ -30,6 +30,7 @@ from maar.certification.query import Query
 from maar.certification.verdict import Status
 from maar.core.errors import RunError
 from maar.core.process import prepare
+from maar.regions.perturbation import Perturbation
 
 # A worker's start costs about as much as so many easy images.
 WORTH_A_WORKER = 20
@@ -45,13 +46,14 @@ class Task:
     shape: tuple[int, ...]
     eps: float
     cascade: Cascade
+    moves: Perturbation | None = None
 
     def prepared(self) -> Prepared:
         """Compile the network now, so that the first image's time is its own."""
         network = Network(self.net, self.shape)
         for dtype in PRECISIONS:
             network.graph(dtype)
-        return Prepared(network, self.eps, self.cascade)
+        return Prepared(network, self.eps, self.cascade, self.moves)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,7 @@ class Prepared:
     network: Network
     eps: float
     cascade: Cascade
+    moves: Perturbation | None
 
     def work_on(self, piece: Piece) -> list[Settled]:
         """One answer for each job of the piece."""
@@ -77,7 +80,8 @@ class Prepared:
         return self.cascade.settle(self._query(job), begun)
 
     def _query(self, job: Job) -> Query:
-        return Query.of(self.network, torch.from_numpy(job.x)[None], job.y, self.eps, job.index)
+        x = torch.from_numpy(job.x)[None]
+        return Query.of(self.network, x, job.y, self.eps, job.index, self.moves)
 
 
 def cores() -> int:
