@@ -13,9 +13,10 @@ from maar.core.errors import MaarError
 from maar.core.unpacking import read_npz
 from maar.data import DATASETS, info
 from maar.data.images import data_uri
-from maar.reporting.collect import MODEL, Collected, Run, Store
+from maar.records.reading import Object, count, number
+from maar.records.stores import MODEL
+from maar.reporting.collect import Collected, Run, Store
 from maar.reporting.model import Gallery, GalleryItem, Picture
-from maar.reporting.read import Object, count, number
 from maar.reporting.systems import eps_text, evidence_of
 
 SHOWN = 48
