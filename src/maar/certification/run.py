@@ -70,6 +70,7 @@ class Plan:
             "data": self.data.name,
             "classes": list(self.data.classes),
             "prepared": self.data.info.note,
+            "moves": "" if self.moves is None else str(self.moves),
             "split": self.split,
             "images": self.data.size(self.split),
             "verifiers": self.task.cascade.names,

@@ -15,7 +15,9 @@ from maar.certification.presets import DEFAULT, PRESETS
 from maar.certification.solvers import DEFAULT as SOLVER
 from maar.certification.solvers import SOLVERS
 from maar.cli.subject import NETWORK, PerChannel, Subject, subject
+from maar.core import limits
 from maar.core.errors import UsageError, unknown
+from maar.core.unpacking import read_npy
 
 if TYPE_CHECKING:
     from maar.certification.workers import Team
@@ -43,6 +45,10 @@ class Asked:
     ] = None
     """Of your own data: the names of the classes in the order of their labels."""
 
+    mask: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE.npy", help_behavior_hint="(default: everywhere)")
+    ] = None
+    """Where inputs move, true or false: an array that broadcasts to an input."""
     limit: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=ALL)] = None
     """Only the first N images."""
     indices: Annotated[str | None, tyro.conf.arg(metavar="I,J,...", help_behavior_hint=ALL)] = None
@@ -137,6 +143,7 @@ def options(args: Asked, subject: Subject) -> dict[str, Any]:
         "name": subject.name,
         "split": args.split,
         "source": subject.source,
+        "mask": None if args.mask is None else read_npy(args.mask, limits.COUNTEREXAMPLE_BYTES),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,7 +35,8 @@ class Subject:
     net: nn.Sequential
     name: str
     data: str
-    eps: Eps
+    eps: Any
+    """One radius, an `Eps`, or a tuple of them: one for each channel or feature."""
     folder: Path
     """Where results go if nothing else is said: below the run, or below certs/."""
     is_run: bool
@@ -62,7 +64,7 @@ def subject(
         for flag, value in (("data", data), ("eps", eps)):
             if value is None:
                 raise UsageError(f"--{flag} is needed: {what} does not say it")
-    radius = None if eps is None else Eps(eps)
+    radius = None if eps is None else _radius(eps, data or "")
     if classes is not None:
         if data is None:
             raise UsageError("--classes goes with --data")
@@ -90,6 +92,13 @@ def subject(
         named.valid,
         source,
     )
+
+
+def _radius(text: str, data: str) -> Any:
+    # What is too large for pixels may be right for a table: `make_plan` knows which it is.
+    most = math.inf if ":" in data else 1.0
+    words = text.split(":")
+    return tuple(Eps(word, most) for word in words) if len(words) > 1 else Eps(text, most)
 
 
 def _is_file_of(network: str, weights: str) -> bool:

@@ -37,12 +37,13 @@ DATASETS = Registry(
     },
 )
 
-# A user's own images: `npz:PATH` and `folder:PATH`.
+# A user's own data: `npz:PATH`, `folder:PATH` and `csv:PATH?label=COLUMN`.
 FORMATS = Registry(
     "data format",
     {
         "npz": "maar.data.npz:Npz",
         "folder": "maar.data.folder:Folder",
+        "csv": "maar.data.csv_table:CsvTable",
     },
 )
 

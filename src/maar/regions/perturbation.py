@@ -45,6 +45,14 @@ class Perturbation:
             total.update(f"{name} {array.shape}\n".encode() + array.astype("<f8").tobytes())
         return total.hexdigest()
 
+    def __str__(self) -> str:
+        """For people: how much moves, and which numbers exactly."""
+        moving = self.each[self.each > 0]
+        size = f"{moving.min():g} to {self.eps:g}" if moving.size else "0"
+        size = f"{self.eps:g}" if moving.size and moving.min() == self.eps else size
+        places = "every place" if moving.size == self.each.size else f"{moving.size} places"
+        return f"eps {size} in {places} ({self.digest[:8]})"
+
     def arrays(self) -> dict[str, np.ndarray]:
         """The numbers, to be stored."""
         return {"each": self.each, "low": self.low, "high": self.high}
@@ -86,7 +94,7 @@ def perturbation(
     shape = tuple(shape)
     most = 1.0 if span == PIXELS else float("inf")
     if isinstance(eps, str | int | float) or np.ndim(eps) == 0:
-        one = Eps(eps if isinstance(eps, str | float) else float(eps), most)
+        one = _one(eps, most)
         if span == PIXELS and mask is None:
             return one, None
         each = np.full(shape, float(one))
@@ -106,10 +114,16 @@ def perturbation(
     return (Eps(moves.eps, most) if one is None or moves.eps != one else one), moves
 
 
+def _one(eps: Any, most: float) -> Eps:
+    if isinstance(eps, Eps):
+        return Eps(eps.text, most)  # as it was written
+    return Eps(eps if isinstance(eps, str | float) else float(eps), most)
+
+
 def _numbers(eps: Any, most: float) -> np.ndarray:
     values = eps.detach().cpu().double().numpy() if isinstance(eps, Tensor) else eps
     if isinstance(values, list | tuple) and all(isinstance(v, str | int | float) for v in values):
-        values = [float(Eps(v if isinstance(v, str) else float(v), most)) for v in values]
+        values = [float(_one(v, most)) for v in values]
     array = np.asarray(values)
     if array.dtype.kind not in "fiu":
         raise UsageError(f"eps is of type {array.dtype} (accepted: numbers)")

@@ -33,7 +33,10 @@ def check_facts(folder: Folder, data: DataSet, network: str | None) -> Facts:
         facts.wrong.append(f"network is {recorded!r}, it is {network!r}")
     if not _same_data(manifest["data"], data.name):
         facts.wrong.append(f"data is {manifest['data']!r}, it is {data.name!r}")
-    for fact, here in (("classes", list(data.classes)), ("prepared", data.info.note)):
+    for fact, here in (
+        ("classes", list(data.classes)),
+        ("prepared", data.info.note),
+    ):
         if manifest.get(fact, here) != here:
             facts.wrong.append(f"{fact} is {manifest[fact]!r}, it is {here!r}")
     if manifest["split"] != folder.split:
