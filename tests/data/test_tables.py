@@ -38,7 +38,7 @@ def test_csv(table):
 @pytest.mark.parametrize(
     ("tail", "said"),
     [
-        ("", "lacks the column of the labels: add"),
+        ("", "does not say which column has the labels: add"),
         ("?label=knd", "unknown column of .*did you mean 'kind'"),
         ("?label=kind", "row 2, column 'part' is 'train', not a number"),
         ("?label=kind&drop=part&classes=a,c", "unknown class 'b'"),
