@@ -135,12 +135,13 @@ def _numbers(eps: Any, most: float) -> np.ndarray:
 
 def _spread(what: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return one number for each place; a vector is one per channel."""
-    if array.ndim == 1 and len(shape) > 1 and len(array) == shape[0] != 1:
+    given = array.shape
+    if array.ndim == 1 and len(shape) > 1:  # never along the last axis
         array = array.reshape(-1, *(1 for _ in shape[1:]))
     try:
         return np.array(np.broadcast_to(array, shape))
     except ValueError:
         raise UsageError(
-            f"{what} has shape {array.shape} for inputs {shape} (accepted: a number, one per "
+            f"{what} has shape {given} for inputs {shape} (accepted: a number, one per "
             f"channel or feature ({shape[0]},), or an array that broadcasts to {shape})"
         ) from None
