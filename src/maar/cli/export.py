@@ -33,6 +33,9 @@ class Export:
 
     network: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=NETWORK)]
     """The folder of a run, an ONNX file, a network of `maar zoo`, or FILE.py:NAME."""
+    weights: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "model"
+    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best.
+    Of FILE.py:NAME: a file with its state_dict."""
     onnx: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint=NONE)] = None
     """Write the network to this file."""
     vnnlib: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=NONE)] = None
@@ -41,8 +44,6 @@ class Export:
     """For --vnnlib: these test images, counted from 0, separated by commas."""
     open: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=NONE)] = None
     """For --vnnlib: the images that this folder of `maar certify` has left open."""
-    weights: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "model"
-    """Of a run: model, or a stage's such as stage-1-last. Of FILE.py:NAME: a file with weights."""
     data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=OF_RUN)] = None
     """Data set of the images."""
     eps: Annotated[str | None, tyro.conf.arg(metavar="EPS", help_behavior_hint=OF_RUN)] = None
