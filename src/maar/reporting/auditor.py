@@ -132,6 +132,20 @@ def _glance(store: Store) -> tuple[tuple[str, str], ...]:
     )
 
 
+def _within(store: Store) -> str:
+    """Say which changes a verified image withstands."""
+    if moves := word(store.content, "moves"):
+        return f"change of its inputs within {moves}"
+    return f"change of at most {eps_text(store.eps)} in every pixel"
+
+
+def _scale(store: Store) -> str:
+    if word(store.content, "moves"):
+        return "Which input may change by how much is kept beside the verdicts, under that hash."
+    eps = eps_text(store.eps)
+    return f"Pixels lie between 0 and 1, so {eps} is {255 * store.eps:.3g} of 255 steps."
+
+
 def _share(images: int, of: int) -> str:
     return f"{100 * images / of:.1f} %"
 
@@ -139,12 +153,10 @@ def _share(images: int, of: int) -> str:
 def _claim(store: Store) -> Iterator[str]:
     summary, of = store.summary, store.images
     counts = {verdict: count(summary, verdict) for verdict in VERDICTS}
-    eps = eps_text(store.eps)
     yield (
         f"{counts['verified']:,} of {of:,} images ({_share(counts['verified'], of)}) are verified: "
         f"the network {store.network} answers each of them correctly, and it is proved that no "
-        f"change of at most {eps} in every pixel changes the answer. Pixels lie between 0 and 1, "
-        f"so {eps} is {255 * store.eps:.3g} of 255 steps of brightness."
+        f"{_within(store)} changes the answer. {_scale(store)}"
     )
     broken = counts["falsified"]
     if broken:
@@ -201,7 +213,8 @@ def _subject(store: Store) -> Table:
         "data": store.data,
         "hash of the data": word(store.subject, "data"),
         "images": f"{store.images:,} of {store.of:,} {store.split} images: {_listed(store.lines)}",
-        "radius": f"{eps_text(store.eps)} in the maximum norm, on pixels between 0 and 1",
+        "prepared": word(store.content, "prepared"),
+        "region": f"every {_within(store)}. {_scale(store)}",
         "verifiers": f"{', '.join(store.verifiers)}"
         + (f" (preset {store.preset})" if store.preset else ""),
         "time": f"{store.seconds:,.1f} s in all verifiers",
@@ -279,7 +292,7 @@ def _classes(store: Store) -> Table:
         cells = (Cell(f"{counts[name]:,}", counts[name]) for name in verdicts)
         rows.append(
             (
-                plain(class_name(store.data, label)),
+                plain(class_name(store, label)),
                 Cell(f"{100 * share:.1f}", share),
                 Cell(f"{images:,}", images),
                 *cells,
@@ -307,7 +320,7 @@ def _margins(store: Store) -> Table | None:
     rows = tuple(
         (
             Cell(str(line["index"]), line["index"]),
-            plain(class_name(store.data, line["label"])),
+            plain(class_name(store, line["label"])),
             Cell(f"{bound:.4g}", bound),
             plain(str(line.get("by") or "")),
         )
@@ -336,7 +349,8 @@ def _unknown(store: Store) -> Iterator[str]:
 def _repeat(store: Store, checker: Object, command: str) -> Iterator[str]:
     source, path = store.source, shlex.quote(str(store.path))
     network = word(source, "network") or store.network
-    flags = [shlex.quote(network), "--data", shlex.quote(store.data), "--eps", eps_text(store.eps)]
+    data = word(store.content, "data")
+    flags = [shlex.quote(network), "--data", shlex.quote(data), "--eps", eps_text(store.eps)]
     if store.weights != "model":
         flags += ["--weights", store.weights]
     if store.preset:
@@ -350,7 +364,8 @@ def _repeat(store: Store, checker: Object, command: str) -> Iterator[str]:
         flags += ["--limit", str(len(store.lines))] if len(store.lines) < store.of else []
     elif len(store.lines) <= 100:
         flags += ["--indices", ",".join(map(str, sorted(store.lines)))]
-    yield f"Certify again, into a new folder: `maar certify {' '.join(flags)} --out again`"
+    if not word(store.content, "moves"):
+        yield f"Certify again, into a new folder: `maar certify {' '.join(flags)} --out again`"
     yield f"Check these verdicts by other code: `maar audit {path}`"
     certificates = store.path / "certificates"
     if certificates.is_dir() or checker:
