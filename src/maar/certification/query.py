@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from maar.certificates.notes import Notes
 from maar.certification.network import Network
 from maar.domains.bound import margins
 from maar.regions import Ball
@@ -38,11 +39,21 @@ class Query:
     seed: int = 0
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)
     deadline: float = math.inf
+    notes: Notes | None = field(default=None, repr=False)
+    """Where verifiers leave what a certificate needs; None where none is asked for."""
 
     @staticmethod
-    def of(network: Network, x: Tensor, y: int, eps: float, seed: int = 0) -> Query:
+    def of(
+        network: Network,
+        x: Tensor,
+        y: int,
+        eps: float,
+        seed: int = 0,
+        notes: Notes | None = None,
+    ) -> Query:
         """The whole question: every class but y is open."""
-        return Query(network, x, y, eps, tuple(k for k in range(network.classes) if k != y), seed)
+        targets = tuple(k for k in range(network.classes) if k != y)
+        return Query(network, x, y, eps, targets, seed, notes=notes)
 
     def narrowed(self, targets: Iterable[int]) -> Query:
         """The same question about fewer classes."""

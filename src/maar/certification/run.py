@@ -16,9 +16,11 @@ import torch
 from torch import nn
 
 import maar
+from maar.certificates.folder import subject_of
 from maar.certification.display import Display
 from maar.certification.network import Network
 from maar.certification.presets import choose
+from maar.certification.proving import certifiable
 from maar.certification.record import make_record
 from maar.certification.store import VERDICTS, Subject, key_of
 from maar.certification.tally import Tally
@@ -28,6 +30,7 @@ from maar.core.eps import Eps
 from maar.core.errors import UsageError
 from maar.core.machine import machine
 from maar.data import DataSet
+from maar.exchange.onnx_out import onnx_bytes
 from maar.networks.checking import LayerError
 
 # Seconds for an image: several times what the hardest of a thousand took.
@@ -94,12 +97,15 @@ def make_plan(
     name: str = "",
     split: str = "test",
     source: dict[str, Any] | None = None,
+    certificates: bool = False,
 ) -> Plan:
     """Check the request. `limit` takes the first images of the split, `indices` those; else all.
 
     `verifiers` are names of `VERIFIERS`; without them, `preset` is one of `PRESETS` (default:
     complete). `solver`, of `SOLVERS`, is for the mixed-integer programs of verifiers that have
     any. `timeout`: seconds for each image, all verifiers together. It is no part of the key.
+    `certificates`: verdicts come with proofs for `maar_check`; before a mixed-integer program,
+    verifiers whose proofs can be written down are asked.
     """
     eps = eps if isinstance(eps, Eps) else Eps(eps)
     if not timeout > 0:
@@ -108,6 +114,8 @@ def make_plan(
     if solver is not None:
         cascade = cascade.with_solver(solver)
     cascade = replace(cascade, timeout=timeout)
+    if certificates:
+        cascade = certifiable(cascade)
     chosen = _choose(data, split, limit, indices)
     try:
         network = Network(net, data.shape)
@@ -127,7 +135,8 @@ def make_plan(
         "eps": float(eps),
         "verifiers": [repr(verifier) for verifier in cascade.verifiers],
     }
-    task = Task(network.net, data.shape, float(eps), cascade)
+    about = subject_of(onnx_bytes(network.net, data.shape), str(eps)) if certificates else None
+    task = Task(network.net, data.shape, float(eps), cascade, about)
     return Plan(task, data, chosen, subject, eps, name, split, source or {}, preset)
 
 

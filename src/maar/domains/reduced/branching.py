@@ -22,6 +22,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,6 +63,14 @@ class Leaf:
     """[columns]"""
     points: Tensor
     """Where the row is lowest, [P, pixels]."""
+
+
+class Closed(NamedTuple):
+    """A branch that is proved: one leaf of the tree, [columns] each."""
+
+    sign: Tensor
+    slope: Tensor
+    price: Tensor
 
 
 Solve = Callable[[Tensor, float], Leaf | None]
@@ -108,15 +117,17 @@ class Branching:
         solve: Solve,
         seconds: float,
         look: Callable[[Tensor], bool] = lambda points: False,
+        leaves: list[Closed] | None = None,
     ) -> Proof:
         """Search until the row is proved positive, time is up, or `look` says to stop.
 
         `look` is shown the points at which each round's relaxed branches are lowest, [B, pixels].
-        `solve` is asked about branches in which every unstable ReLU is split.
+        `solve` is asked about branches in which every unstable ReLU is split. `leaves` gets every
+        branch that is proved.
         """
         if len(row) != 1:
             raise ValueError(f"one row at a time, not {len(row)}")
-        search = _Search(self, reduced, row, solve, time.monotonic() + seconds)
+        search = _Search(self, reduced, row, solve, time.monotonic() + seconds, leaves)
         # (with a branch that can neither be proved nor split, the rest would be in vain)
         while search.is_open() and search.stuck > 0 and not search.is_late():
             points = search.round()
@@ -129,8 +140,15 @@ class _Search:
     """The open branches, and the least bound of those that are closed."""
 
     def __init__(
-        self, settings: Branching, reduced: Reduced, row: Affine, solve: Solve, end: float
+        self,
+        settings: Branching,
+        reduced: Reduced,
+        row: Affine,
+        solve: Solve,
+        end: float,
+        leaves: list[Closed] | None = None,
     ) -> None:
+        self.leaves = leaves
         self.settings, self.reduced, self.row = settings, reduced, row
         self.solve, self.end = solve, end
         self.sizes = [len(layer.index) for layer in reduced.layers]
@@ -184,6 +202,9 @@ class _Search:
                 self.stuck = -math.inf  # an overflow proves nothing
             elif lb > 0:
                 self.closed = min(self.closed, lb)
+                if self.leaves is not None:
+                    fields = (sign[b].to(SIGN), best.slope[b].to(QUICK), best.price[b].to(QUICK))
+                    self.leaves.append(Closed(*fields))
             elif b in chosen:
                 self._split(b, lb, chosen[b], sign, best)
             elif self.is_late():
