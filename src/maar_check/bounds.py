@@ -100,13 +100,19 @@ class Boxes:
         return np.nonzero((self.lo[value].ravel() < 0) & (self.hi[value].ravel() > 0))[0]
 
     def lower(
-        self, value: int, rows: Rows, choices: Choices | None = None, thorough: bool = False
+        self,
+        value: int,
+        rows: Rows,
+        choices: Choices | None = None,
+        thorough: bool = False,
+        flat: bool = False,
     ) -> Array:
         """Lower bounds of linear functions of a value, each on its own part of the box [3].
 
-        `thorough`: bound them also on the boxes of the values between.
+        `thorough`: bound them also on the boxes of the values between. `flat`: the lines around a
+        ReLU that may have either sign are 0 and its upper end.
         """
-        return _Descent(self, rows, choices or {}, thorough).run(value)
+        return _Descent(self, rows, choices or {}, thorough, flat).run(value)
 
     def losses(self) -> Array:
         """What a forward pass in float32 can lose, in any order of summation: of the output [8]."""
@@ -140,6 +146,7 @@ class _Descent:
     rows: Rows
     choices: Choices
     thorough: bool
+    flat: bool
     constant: Array = field(init=False)
     lost: Array = field(init=False)
     best: Array | None = None
@@ -203,8 +210,9 @@ class _Descent:
         free = self.boxes.unstable(source)
         above = num.array((lo >= 0).astype(np.float64))
         below = above.copy()
-        above[free] = num.chord(lo[free], hi[free])
-        below[free] = num.array((hi[free] >= -lo[free]).astype(np.float64))
+        if not self.flat:
+            above[free] = num.chord(lo[free], hi[free])
+            below[free] = num.array((hi[free] >= -lo[free]).astype(np.float64))
         height = num.array(np.zeros(lo.size))
         height[free] = num.intercept(above[free], lo[free], hi[free])
         shape, choice = layer.shape, self.choices.get(k)

@@ -143,6 +143,9 @@ class _Verified:
                 k = net.relus.index(i)
                 self._lemma(k, claimed.lemmas[k], layer.sources[0])
             self.boxes.advance()
+        for k, i in enumerate(net.relus):
+            if claimed.lemmas[k] == "slopes":
+                self._tighten(k, net.layers[i].sources[0])
         least, leaves = self._classes()
         unused = sorted(claimed.arrays.keys() - self.used)
         require(not unused, f"array {unused[0] if unused else ''!r} has no meaning here")
@@ -181,17 +184,18 @@ class _Verified:
         boxes, shape = self.boxes, self.net.shape_of(value)
         if how == "interval":
             return
-        open_ = boxes.unstable(value)
-        if how == "slopes":
-            index = self._indices(f"lemma.{k}", self.net.relus[k])
-            sides = [self._slopes(f"lemma.{k}.{side}", len(index), k) for side in ("lower", "upper")]
-            open_ = np.setdiff1d(open_, index)
-            self._bound(value, shape, index, *sides)
-        self._bound(value, shape, open_, {}, {})
+        for flat in (False, True):
+            self._bound(value, shape, boxes.unstable(value), {}, {}, flat)
+
+    def _tighten(self, k: int, value: int) -> None:
+        """Better bounds of one ReLU's inputs, with slopes that are given for each neuron."""
+        index = self._indices(f"lemma.{k}", self.net.relus[k])
+        sides = [self._slopes(f"lemma.{k}.{side}", len(index), k) for side in ("lower", "upper")]
+        self._bound(value, self.net.shape_of(value), index, *sides)
 
     def _bound(
         self, value: int, shape: tuple[int, ...], index: Array,
-        lower: dict[int, Array], upper: dict[int, Array],
+        lower: dict[int, Array], upper: dict[int, Array], flat: bool = False,
     ) -> None:  # fmt: skip
         is_full = len(shape) != 3 or lower or upper
         widest = max(int(np.prod(self.net.shape_of(v))) for v in range(value + 1))
@@ -202,7 +206,7 @@ class _Verified:
             for side, sign, slopes in ((0, 1, lower), (1, -1, upper)):
                 rows = unit_rows(self.num, index[here], np.full(len(index[here]), sign), shape)
                 choices = {k: Choice(self.columns[k], s[here]) for k, s in slopes.items()}
-                ends[side].append(self.boxes.lower(value, rows, choices) * sign)
+                ends[side].append(self.boxes.lower(value, rows, choices, flat=flat) * sign)
         if len(index):
             self.boxes.refine(value, index, np.concatenate(ends[0]), np.concatenate(ends[1]))
 

@@ -135,7 +135,7 @@ class _Climb:
             if _has_choice(layer):
                 self.best_slopes[k] = [rounded(slope) for slope in self.best_slopes[k]]
                 low = _both(replace(self.network, layers=layers), layer, self.best_slopes[k])
-                lb, ub = low[: len(lb)], -low[len(lb) :]
+                lb, ub = torch.maximum(lb, low[: len(lb)]), torch.minimum(ub, -low[len(lb) :])
             layers.append(replace(layer, lb=lb, ub=ub))
         made = replace(self.network, layers=layers)
         made.interval = self.network.interval
