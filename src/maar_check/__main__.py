@@ -11,8 +11,6 @@ from pathlib import Path
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # before numpy: one thread for each process
 
-MOST_LINES = 20
-
 
 def main() -> int:
     """Check the folder that is named, and print what holds."""
@@ -38,24 +36,8 @@ def main() -> int:
     if args.json:
         print(json.dumps({**vars(total), "least": str(total.least), "holds": total.holds}))
         return 0 if total.holds else 1
-    print(f"network   sha256 {total.network}")
-    print(f"claims    {total.about}; manifest sha256 {total.manifest}")
-    print(f"claim     {total.claim}{', in rational numbers' if args.exact else ''}")
-    for kind, count in total.counts.items():
-        print(f"{kind:<14} {count:>7,}")
-    print(f"{'refused':<14} {len(total.refused):>7,}")
-    for line in total.refused[:MOST_LINES]:
-        print(f"  {line}")
-    if not total.holds:
-        print("NOT every claim holds")
-        return 1
-    to_do = total.images - total.counts["none"]
-    if total.checked < to_do:
-        print(f"{total.checked:,} of {to_do:,} certificates checked: each holds")
-    else:
-        print(f"every claim holds: CR {100 * total.certified:.2f} % of {total.images:,} images")
-    print(f"{total.leaves:,} leaves, least margin {total.least:.3g}, {total.seconds:.1f} s")
-    return 0
+    print(total.table())
+    return 0 if total.holds else 1
 
 
 def _count(text: str) -> int:

@@ -84,7 +84,9 @@ class Boxes:
             reach = reach + (num.gamma(layer.terms, layer.blur) * size) * 2 + num.tiny
             self.enter(middle - reach, middle + reach, size)
         else:
-            self.enter(*(each[first].reshape(layer.shape) for each in (self.lo, self.hi, self.size)))
+            self.enter(
+                *(each[first].reshape(layer.shape) for each in (self.lo, self.hi, self.size))
+            )
 
     def refine(self, value: int, index: Array, lo: Array, hi: Array) -> None:
         """Take over bounds of some neurons of a value where they are tighter."""
@@ -112,6 +114,8 @@ class Boxes:
         `thorough`: bound them also on the boxes of the values between. `flat`: the lines around a
         ReLU that may have either sign are 0 and its upper end.
         """
+        if not len(rows):
+            return self.num.array(np.zeros(0))
         return _Descent(self, rows, choices or {}, thorough, flat).run(value)
 
     def losses(self) -> Array:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from maar_check.arithmetic import Array, Floats, Numbers, Rationals
+from maar_check.arithmetic import Array, Numbers, Rationals
 from maar_check.bounds import TOGETHER, Boxes, Choice, Choices
 from maar_check.certificate import Certificate
 from maar_check.layers import Relu
@@ -46,7 +46,9 @@ def check(net: Network, claimed: Certificate, num: Numbers, deployed: bool = Fal
     if claimed.kind == "falsified":
         require(set(claimed.arrays) == {"point"}, "a counterexample has one array, 'point'")
         point = claimed.arrays["point"]
-        require(point.dtype == np.float32 and point.shape == net.shape, "the point has no such form")
+        require(
+            point.dtype == np.float32 and point.shape == net.shape, "the point has no such form"
+        )
         require(_inside(claimed, point), "the counterexample lies outside the ball")
     else:
         require(not claimed.arrays, "a misclassified image has no further arrays")
@@ -63,7 +65,8 @@ def ball(num: Numbers, claimed: Certificate) -> tuple[Array, Array]:
     exact = Rationals.array(image)
     if num.exact:
         scale = 2**100
-        lo, hi = np.maximum(exact - eps, claimed.low), np.minimum(exact + eps, claimed.high)
+        floor, top = (np.array(end, object) for end in (claimed.low, claimed.high))
+        lo, hi = np.maximum(exact - eps, floor), np.minimum(exact + eps, top)
         ends = [[Fraction(sign * (sign * each * scale // 1), scale) for each in side.ravel()]
                 for side, sign in ((lo, 1), (hi, -1))]  # fmt: skip
         lo, hi = (np.array([*side, None], object)[:-1].reshape(image.shape) for side in ends)
@@ -184,14 +187,14 @@ class _Verified:
         boxes, shape = self.boxes, self.net.shape_of(value)
         if how == "interval":
             return
-        for flat in (False, True):
-            self._bound(value, shape, boxes.unstable(value), {}, {}, flat)
+        for flat in (True, False):
+            self._bound(value, shape, boxes.unstable(value), {}, {}, flat=flat)
 
     def _tighten(self, k: int, value: int) -> None:
         """Better bounds of one ReLU's inputs, with slopes that are given for each neuron."""
         index = self._indices(f"lemma.{k}", self.net.relus[k])
         sides = [self._slopes(f"lemma.{k}.{side}", len(index), k) for side in ("lower", "upper")]
-        self._bound(value, self.net.shape_of(value), index, *sides)
+        self._bound(value, self.net.shape_of(value), index, sides[0], sides[1])
 
     def _bound(
         self, value: int, shape: tuple[int, ...], index: Array,
@@ -208,7 +211,9 @@ class _Verified:
                 choices = {k: Choice(self.columns[k], s[here]) for k, s in slopes.items()}
                 ends[side].append(self.boxes.lower(value, rows, choices, flat=flat) * sign)
         if len(index):
-            self.boxes.refine(value, index, np.concatenate(ends[0]), np.concatenate(ends[1]))
+            lo, hi = np.concatenate(ends[0]), np.concatenate(ends[1])
+            keep = (lo >= 0) | (hi <= 0) if flat else np.full(len(index), True)
+            self.boxes.refine(value, index[keep], lo[keep], hi[keep])
 
     def _classes(self) -> tuple[float, int]:
         """The least margin, and how many leaves there are."""

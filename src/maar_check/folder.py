@@ -28,6 +28,7 @@ from maar_check.refusal import Refused, require
 
 MANIFEST, NETWORK = "manifest.json", "network.onnx"
 NONE = "none"
+MOST_LINES = 20
 LARGEST_NETWORK, LARGEST_MANIFEST = 1 << 30, 1 << 28
 ABOUT = {"format", "network", "data", "eps", "low", "high", "images", "counts"}
 IMAGE = {"index", "label", "verdict", "certificate"}
@@ -49,6 +50,7 @@ class Total:
     """The least margin of a verified image."""
     seconds: float = 0.0
     claim: str = "real"
+    exact: bool = False
     manifest: str = ""
     """Its SHA-256: it names every certificate by its own."""
 
@@ -61,6 +63,30 @@ class Total:
     def certified(self) -> float:
         """Certified robustness: verified images of all."""
         return self.counts["verified"] / self.images
+
+    def table(self) -> str:
+        """The result for people, a line for each number."""
+        lines = [
+            f"network        sha256 {self.network}",
+            f"manifest       sha256 {self.manifest}",
+            f"claims         {self.about}",
+            f"arithmetic     the network in {'real numbers' if self.claim == 'real' else self.claim}"
+            f"{', checked in rational numbers' if self.exact else ''}",
+            *(f"{kind:<14} {count:,}" for kind, count in self.counts.items()),
+            f"refused        {len(self.refused):,}",
+            *(f"  {reason}" for reason in self.refused[:MOST_LINES]),
+        ]
+        to_do = self.images - self.counts.get(NONE, 0)
+        if not self.holds:
+            return "\n".join([*lines, "NOT every claim holds"])
+        if self.checked < to_do:
+            lines.append(f"{self.checked:,} of {to_do:,} certificates checked: each holds")
+        else:
+            lines.append(
+                f"every claim holds: CR {100 * self.certified:.2f} % of {self.images:,} images"
+            )
+        cost = f"{self.leaves:,} leaves, least margin {self.least:.3g}, {self.seconds:.1f} s"
+        return "\n".join([*lines, cost])
 
 
 def check_folder(
@@ -75,7 +101,7 @@ def check_folder(
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Total:
     """Check every certificate of a folder, or a random sample of them; never raises `Refused`."""
-    start, total = time.monotonic(), Total("", "", claim=claim)
+    start, total = time.monotonic(), Total("", "", claim=claim, exact=exact)
     try:
         content = read_bytes(folder / MANIFEST, LARGEST_MANIFEST)
         total.manifest = sha256(content)

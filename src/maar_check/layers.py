@@ -154,7 +154,7 @@ class Conv(Affine):
             for j in range(kx):
                 y, x = i * dy, j * dx
                 down, across = slice(y, y + (height - 1) * sy + 1, sy), x + (width - 1) * sx + 1
-                whole[:, :, down, x : across : sx] += part[:, :, i, j]
+                whole[:, :, down, x:across:sx] += part[:, :, i, j]
         top, left = self.pads[:2]
         if rows.corner is not None:
             corner = rows.corner * np.array([sy, sx]) - np.array([top, left])

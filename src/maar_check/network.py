@@ -281,7 +281,8 @@ def _reshape(reader: _Reader, op: Op) -> None:
 def _constant(reader: _Reader, op: Op) -> None:
     _only(op, value=None)
     tensor = op.options.get("value")
-    require(isinstance(tensor, np.ndarray), "Constant without a tensor is not read")
+    if not isinstance(tensor, np.ndarray):
+        raise Refused("Constant without a tensor is not read")
     reader.model.tensors[op.outputs[0]] = tensor
 
 

@@ -59,7 +59,7 @@ class Rows:
             flat = self.A.reshape(len(self.A), -1)
             stacked = np.stack([value.ravel() for value in values], 1)
             return list(num.dot(flat, stacked).T)
-        return [(self.A * self._gather(value)).reshape(len(self), -1).sum(1) for value in values]
+        return [(self.A * self._gather(value)).sum((1, 2, 3)) for value in values]
 
     def absolute(self) -> Rows:
         """The rows of absolute values."""

@@ -75,7 +75,8 @@ def read_model(content: bytes) -> Model:
         require(number != 15, "the network has sparse tensors")
     inputs = [each for each in inputs if each[0] not in tensors]
     require(len(inputs) == 1 and len(outputs) == 1, "the network has not one input and one output")
-    return Model(ops, tensors, *inputs[0], outputs[0], opset)
+    name, shape = inputs[0]
+    return Model(ops, tensors, name, shape, outputs[0], opset)
 
 
 def _fields(data: Any) -> Iterator[tuple[int, Any]]:

@@ -57,9 +57,7 @@ class RadiusTask(Task):
     def prepared(self) -> PreparedRadius:
         """As for certification."""
         made = super().prepared()
-        return PreparedRadius(
-            made.network, made.eps, made.cascade, made.subject, self.tolerance
-        )
+        return PreparedRadius(made.network, made.eps, made.cascade, made.subject, self.tolerance)
 
 
 @dataclass(frozen=True, eq=False)
