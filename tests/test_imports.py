@@ -15,6 +15,8 @@ ROOT = Path(maar.__file__).parent
 WORDS = {"data", "networks", "domains", "regions", "attacks"}
 ALLOWED: dict[str, set[str]] = {
     "core": set(),
+    "records": set(),
+    "terminal": set(),
     "data": set(),
     "networks": set(),
     "domains": {"data", "networks"},
@@ -22,12 +24,12 @@ ALLOWED: dict[str, set[str]] = {
     "attacks": WORDS,
     "methods": WORDS,
     "config": WORDS | {"methods"},
-    "training": WORDS | {"methods", "config"},
+    "training": WORDS | {"methods", "config", "records", "terminal"},
     "certificates": WORDS,
-    "certification": WORDS | {"certificates", "exchange"},
+    "certification": WORDS | {"certificates", "exchange", "records", "terminal"},
     "exchange": {"networks"},
     "zoo": {"networks", "training"},
-    "reporting": {"data"},
+    "reporting": {"data", "records"},
     "experiments": {
         "data",
         "networks",
@@ -36,6 +38,8 @@ ALLOWED: dict[str, set[str]] = {
         "training",
         "certification",
         "reporting",
+        "records",
+        "terminal",
     },
 }
 ANYTHING = {"api", "cli", "__init__", "__main__"}

@@ -25,7 +25,7 @@ class Floats:
     """IEEE float64, sums in any order, with or without fused multiply-add."""
 
     exact = False
-    tiny = UNDERFLOW
+    tiny: Any = UNDERFLOW
 
     @staticmethod
     def array(value: Any) -> Array:
@@ -33,7 +33,7 @@ class Floats:
         return np.asarray(value, np.float64)
 
     @staticmethod
-    def gamma(n: int, blur: int = 0) -> float:
+    def gamma(n: int, blur: int = 0) -> Any:
         """Relative error of a sum of n products of numbers that are `blur` roundings off."""
         n = n + blur
         require(n < 2**40, f"a sum of {n} terms is longer than the rounding account allows")
@@ -69,7 +69,7 @@ class Rationals:
     """Fractions with powers of two below: nothing is rounded but lemmas, and those outwards."""
 
     exact = True
-    tiny = Fraction(0)
+    tiny: Any = Fraction(0)
 
     @staticmethod
     def array(value: Any) -> Array:
@@ -82,7 +82,7 @@ class Rationals:
         return made.reshape(value.shape)
 
     @staticmethod
-    def gamma(n: int, blur: int = 0) -> Fraction:
+    def gamma(n: int, blur: int = 0) -> Any:
         """Nothing is lost but what derived numbers are off by."""
         return Fraction(2 * blur, 2**53)
 

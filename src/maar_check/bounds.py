@@ -6,6 +6,7 @@ Numbers in brackets refer to the README, which argues each step.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -188,7 +189,7 @@ class _Descent:
         assert self.best is not None
         return self.best
 
-    def _add(self, more: Array, rows: Rows, size: Array, gamma: float) -> None:
+    def _add(self, more: Array, rows: Rows, size: Array, gamma: Any) -> None:
         """Add to the constant, and charge gamma times the sizes of all that went into the step."""
         num = self.boxes.num
         self.constant = self.constant + more
@@ -235,7 +236,7 @@ class _Descent:
     def _choose(
         self, choice: Choice, parts: tuple[Array, ...], lines: tuple[Array, ...], free: Array
     ) -> None:
-        """Use each row's own slopes, signs and prices instead of the standard lines, in place [6]."""
+        """Use each row's own slopes, signs and prices, in place [6]."""
         (pos, neg, A), (above, below, height, reach) = parts, lines
         num, index = self.boxes.num, choice.index
         low = np.where(free, choice.slope, below[index])

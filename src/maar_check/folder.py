@@ -70,8 +70,7 @@ class Total:
             f"network        sha256 {self.network}",
             f"manifest       sha256 {self.manifest}",
             f"claims         {self.about}",
-            f"arithmetic     the network in {'real numbers' if self.claim == 'real' else self.claim}"
-            f"{', checked in rational numbers' if self.exact else ''}",
+            f"claim          {self.claim}{', in rational numbers' if self.exact else ''}",
             *(f"{kind:<14} {count:,}" for kind, count in self.counts.items()),
             f"refused        {len(self.refused):,}",
             *(f"  {reason}" for reason in self.refused[:MOST_LINES]),
@@ -82,9 +81,8 @@ class Total:
         if self.checked < to_do:
             lines.append(f"{self.checked:,} of {to_do:,} certificates checked: each holds")
         else:
-            lines.append(
-                f"every claim holds: CR {100 * self.certified:.2f} % of {self.images:,} images"
-            )
+            share = f"CR {100 * self.certified:.2f} % of {self.images:,} images"
+            lines.append(f"every claim holds: {share}")
         cost = f"{self.leaves:,} leaves, least margin {self.least:.3g}, {self.seconds:.1f} s"
         return "\n".join([*lines, cost])
 
@@ -164,7 +162,7 @@ def _manifest(content: bytes) -> dict[str, Any]:
         is_none = row["verdict"] == NONE
         is_hash = re.fullmatch("[0-9a-f]{64}", str(row["certificate"])) is not None
         require(row["certificate"] is None if is_none else is_hash,
-                f"manifest: image {row['index']} has certificate {row['certificate']!r}")  # fmt: skip
+                f"manifest: certificate {row['certificate']!r}")  # fmt: skip
     indices = [row["index"] for row in rows]
     require(len(set(indices)) == len(indices), "manifest: an image is there twice")
     counts = {kind: sum(row["verdict"] == kind for row in rows) for kind in (*KINDS, NONE)}

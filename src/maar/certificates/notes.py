@@ -10,7 +10,7 @@ from torch import Tensor
 
 from maar.certificates.slopes import Recorded, record
 from maar.domains.alpha_crown import AlphaCrown
-from maar.domains.reduced.branching import Closed
+from maar.domains.reduced.ascent import Point
 from maar.domains.reduced.linear import Affine
 from maar.domains.reduced.network import Reduced
 
@@ -23,7 +23,7 @@ class Search:
 
     network: Reduced
     row: Affine
-    leaves: list[Closed] = field(default_factory=list)
+    leaves: list[Point] = field(default_factory=list)
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Notes:
 
         return improve
 
-    def search(self, target: int, network: Reduced, row: Affine) -> list[Closed]:
+    def search(self, target: int, network: Reduced, row: Affine) -> list[Point]:
         """The list that a search enters its leaves in."""
         self.searches[target] = Search(network, row)
         return self.searches[target].leaves

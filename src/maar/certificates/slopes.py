@@ -29,7 +29,7 @@ def rounded(slope: Tensor, steps: int = STEPS) -> Tensor:
 
 @dataclass(frozen=True)
 class Inner:
-    """The slopes by which the inputs of one ReLU layer are bounded: for each earlier layer [U, U_j].
+    """The slopes by which one ReLU layer's inputs are bounded: for each earlier layer [U, U_j].
 
     One set for the lower bounds, one for the upper.
     """

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from maar.certificates.notes import Search
 from maar.certificates.slopes import STEPS, rounded
-from maar.domains.reduced.ascent import Ascent
+from maar.domains.reduced.ascent import Ascent, Point
 from maar.domains.reduced.branching import Branching
 from maar.domains.reduced.linear import Affine, Split
 from maar.domains.relax import upper_line
@@ -95,8 +95,10 @@ class _Leaves:
     def __init__(self, search: Search, usual: Tensor) -> None:
         self.network, self.row, self.usual = search.network, search.row, usual
         like = self.network.centre
-        fields = zip(*search.leaves, strict=True)
-        self.sign, self.slope, self.price = (torch.stack(each).to(like) for each in fields)
+        self.sign, self.slope, self.price = (
+            torch.stack([getattr(leaf, name) for leaf in search.leaves]).to(like)
+            for name in ("sign", "slope", "price")
+        )
         self.price = self.price.nan_to_num(0.0, 0.0, 0.0).clamp(min=0)
         self.sizes = [len(layer.index) for layer in self.network.layers]
         lb = torch.cat([layer.lb for layer in self.network.layers])
@@ -141,10 +143,12 @@ class _Leaves:
     def _climb(self, todo: Tensor) -> Tensor:
         rates = SETTINGS.slope_rate, SETTINGS.price_rate
         for part in todo.split(TOGETHER):
-            found = self.ascent.climb(
-                self.sign[part], self.slope[part], self.price[part], CLIMB, *rates
+            start = self.sign[part], self.slope[part], self.price[part]
+            point = Point(*start, self.slope.new_ones(len(part), 1))
+            found = self.ascent.climb(point, CLIMB, *rates)
+            slope, price = (
+                each.to(self.slope).nan_to_num(0.0, 0.0, 0.0) for each in (found.slope, found.price)
             )
-            slope, price = (each.to(self.slope).nan_to_num(0.0, 0.0, 0.0) for each in found)
             self.slope[part], self.price[part] = slope.clamp(0, 1), price.clamp(min=0)
         return todo
 
@@ -168,14 +172,16 @@ class _Leaves:
         lows, weights = [], []
         for part, own in zip(which.split(TOGETHER), slope.split(TOGETHER), strict=True):
             count = len(part)
-            fields = (value.expand(count, *value.shape[1:]) for value in vars(self.row).values())
+            row = self.row
+            X, Z = row.X.expand(count, -1), row.Z.expand(count, -1)
+            rows = Affine(X, Z, row.c.expand(count), row.e.expand(count))
             splits = zip(
                 self.sign[part].split(self.sizes, 1),
                 self.price[part].split(self.sizes, 1),
                 strict=True,
             )
             low, _, weight = self.network.lower_in(
-                Affine(*fields), own.split(self.sizes, 1), [Split(*each) for each in splits]
+                rows, own.split(self.sizes, 1), [Split(*each) for each in splits]
             )
             lows.append(low)
             weights.append(weight)

@@ -119,7 +119,7 @@ _checked: dict[str, object] = {}
 
 
 def _holds(content: bytes, subject: Subject) -> bool:
-    """Whether the checker accepts the file. The proof does not rest on this: it is checked again."""
+    """Whether the checker accepts the file; the proof does not rest on this answer."""
     from maar_check.arithmetic import Floats
     from maar_check.certificate import read_certificate
     from maar_check.claim import check

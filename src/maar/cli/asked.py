@@ -69,7 +69,7 @@ class Asked:
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=PER_CORE)] = None
     """Processes, one thread each."""
     certificates: bool = False
-    """Write a certificate of each verdict, for `maar check`: a proof that another program checks."""
+    """Write a certificate of each verdict: a proof that another program, `maar check`, checks."""
     ray: Annotated[
         str | None, tyro.conf.arg(metavar="auto|ADDRESS", help_behavior_hint=NOT_RAY)
     ] = None
