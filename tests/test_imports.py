@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "certification": WORDS | {"certificates", "exchange", "records", "terminal"},
     "exchange": {"networks"},
     "zoo": {"networks", "training"},
-    "reporting": {"data", "records"},
+    "reporting": {"data", "records", "terminal"},
     "experiments": {
         "data",
         "networks",

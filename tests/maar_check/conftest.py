@@ -64,9 +64,9 @@ def settle(net, images, labels, eps, path, names=NAMES, text=None) -> Made:
     by, rows = {}, []
     for index, (x, y) in enumerate(zip(images, labels, strict=True)):
         job = Job(index, x, int(y))
-        settled = prepared.begin([job])[0]
+        settled = task.begin(prepared.network, [job])[0]
         if not settled.is_final:
-            settled = prepared.settle(job, settled)
+            settled = task.settle(prepared.network, job, settled)
         folder.put(index, settled.proof)
         rows.append((index, int(y), settled.status.value))
         by[index] = settled.by

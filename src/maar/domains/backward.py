@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from maar.core import clock
 from maar.domains.affine import Conv, conv_of, per_channel
 from maar.domains.graph import Add, Graph
 from maar.domains.interval import EXTRA, Boxes, scale_at
@@ -49,6 +50,7 @@ class Backward:
             here = waiting.pop(i + 1, None)
             if here is None:
                 continue
+            clock.check()
             node = graph.nodes[i]
             below: Rows | None
             if isinstance(node.op, nn.ReLU):

@@ -22,13 +22,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from maar.core import clock
 from maar.domains.reduced.ascent import Ascent, Point, mixed
 from maar.domains.reduced.linear import Affine, Split
 from maar.domains.reduced.network import Reduced
@@ -124,20 +124,32 @@ class Branching:
         """
         search = self.start(reduced, rows, solve)
         search.leaves = leaves
-        search.run(time.monotonic() + seconds, look)
+        search.run(clock.now() + seconds, look)
         return search.proof()
 
-    def start(self, reduced: Reduced, rows: Affine, solve: Solve) -> Search:
-        """Begin a search, to be run in as many parts as its caller likes."""
+    def start(
+        self, reduced: Reduced, rows: Affine, solve: Solve, like: Search | None = None
+    ) -> Search:
+        """Begin a search, to be run in as many parts as its caller likes.
+
+        `like`: another one of the same network, which keeps in memory what both can share.
+        """
         if not len(rows):
             raise ValueError("a search needs at least one row")
-        return Search(self, reduced, rows, solve)
+        return Search(self, reduced, rows, solve, like)
 
 
 class Search:
     """The open branches, and the least bound of those that are closed."""
 
-    def __init__(self, settings: Branching, reduced: Reduced, row: Affine, solve: Solve) -> None:
+    def __init__(
+        self,
+        settings: Branching,
+        reduced: Reduced,
+        row: Affine,
+        solve: Solve,
+        like: Search | None = None,
+    ) -> None:
         self.settings, self.reduced, self.row = settings, reduced, row
         self.solve, self.end = solve, math.inf
         self.sizes = [len(layer.index) for layer in reduced.layers]
@@ -148,7 +160,7 @@ class Search:
         self.unstable = ~((lb >= 0) | (ub <= 0))
         _, self.height = upper_line(lb, ub)
         zero = torch.zeros_like(lb)
-        even = torch.full((len(row),), 1 / len(row), dtype=QUICK)
+        even = torch.ones(len(row), dtype=QUICK)
         start = zero.to(SIGN), lower_slope(lb, ub).to(QUICK), zero.to(QUICK), even
         first = Branch(-math.inf, 0, *start)
         self.heap, self.newest = [first], list[Branch]()
@@ -159,7 +171,9 @@ class Search:
         """Gets every branch that is proved, where somebody wants them."""
         self.done = 0.0
         """The share of the search that is closed: each split halves its branch's."""
-        self.ascent = Ascent(reduced, row, QUICK)
+        # The row that is furthest from proof cannot do without the others.
+        pivot = int(reduced.lower(row).argmin()) if len(row) > 1 else 0
+        self.ascent = like.ascent.of(row, pivot) if like else Ascent(reduced, row, QUICK, pivot)
 
     def run(self, end: float, look: Callable[[Tensor], bool] = lambda points: False) -> None:
         """Go on until nothing is left to do, `look` says to stop, or the clock shows `end`."""
@@ -179,7 +193,7 @@ class Search:
 
     def is_late(self) -> bool:
         """Whether time is up."""
-        return time.monotonic() >= self.end
+        return clock.now() >= self.end
 
     def lowest(self) -> float:
         """A lower bound of the row over the whole box."""
@@ -245,7 +259,7 @@ class Search:
         """Improve these leaves in `best` by their linear programs; returns the programs' points."""
         points: list[Tensor] = []
         for b in leaves:
-            leaf = self.solve(sign[b], self.end - time.monotonic())
+            leaf = self.solve(sign[b], self.end - clock.now())
             if leaf is None:
                 continue
             points.append(leaf.points)
@@ -314,6 +328,9 @@ class Search:
             rows, self._by_layer(slope), self._splits(sign, price)
         )
         points = self.reduced.centre - self.reduced.radius * X.sign()
+        if mix.shape[1] > 1:
+            # (Of the sign, which counts, a positive factor takes nothing.)
+            lb = lb / mix.sum(1)
         return _Best(lb, slope, price, mix, weight, points)
 
     def _mixture(self, mix: Tensor) -> Affine:
