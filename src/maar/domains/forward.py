@@ -23,13 +23,10 @@ from torch import Tensor, nn
 from maar.core import clock
 from maar.domains.affine import conv_of
 from maar.domains.bound import Pair
-from maar.domains.graph import Add, Graph
+from maar.domains.graph import Add, Graph, by_sparse
 from maar.domains.interval import EXTRA
 from maar.domains.relax import upper_line
 from maar.domains.rounding import gamma, halves, unit
-
-# A matrix with fewer than one coefficient in so many is multiplied as a sparse one.
-SPARSE = 20
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class Forward:
         if graph.dtype != torch.float64:
             raise ValueError(f"bands are of float64, not of {graph.dtype}")
         self.graph = graph
-        self.products: dict[int, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {}
+        graph.keep_sparse()
 
     @staticmethod
     def supports(graph: Graph) -> bool:
@@ -83,23 +80,6 @@ class Forward:
                 if last[source] == i:
                     bands[source] = bands[0]  # nobody needs it any more
         return bands[-1], tuple(pre)
-
-    def linear(self, i: int) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-        """Products with W and |W| of node i, for [..., inputs]."""
-        if i not in self.products:
-            weight = self.graph.nodes[i].op.weight
-            assert isinstance(weight, Tensor)
-            self.products[i] = _product(weight), _product(weight.abs())
-        return self.products[i]
-
-
-def _product(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    if SPARSE * int((weight != 0).sum()) < weight.numel():
-        sparse = weight.to_sparse().coalesce()
-        return lambda x: torch.sparse.mm(sparse, x.reshape(-1, x.shape[-1]).T).T.reshape(
-            *x.shape[:-1], -1
-        )
-    return lambda x: x @ weight.T
 
 
 def free_inputs(lb: Tensor, ub: Tensor) -> Tensor:
@@ -139,7 +119,10 @@ def _affine(
 def _linear(run: Forward, i: int, band: Band) -> Band:
     op = run.graph.nodes[i].op
     assert isinstance(op, nn.Linear)
-    return _affine(band, *run.linear(i), op.bias, op.weight.shape[1])
+    products = (lambda x: x @ op.weight.T, lambda x: x @ op.weight.abs().T)
+    if kept := run.graph.sparse(i):
+        products = (lambda x: by_sparse(kept[0], x), lambda x: by_sparse(kept[1], x))
+    return _affine(band, *products, op.bias, op.weight.shape[1])
 
 
 def _conv(run: Forward, i: int, band: Band) -> Band:

@@ -38,7 +38,7 @@ class BoundsStep:
     `share`: of the time that is left, how much each bound of a question may take.
     """
 
-    max_inner: int = 1_000_000
+    max_inner: int = 2_000_000
     share: float = 0.35
 
     def __call__(self, board: Board) -> Iterator[float]:

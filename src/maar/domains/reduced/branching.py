@@ -37,6 +37,8 @@ from maar.domains.relax import lower_slope, upper_line
 # A ReLU with a positive coefficient is relaxed from below, where its slope is free to adapt: it is
 # worth less as a split than one that is relaxed from above by the same height.
 BELOW = 1e-3
+# Seconds that a round may take: on large networks fewer branches go side by side.
+PACE = 1.0
 # What slopes, prices and splits are searched in. Bounds are in the precision of the network.
 QUICK = torch.float32
 # An open branch keeps its signs in SIGN, and slopes and prices in QUICK: bytes of each ReLU, and of
@@ -152,6 +154,7 @@ class Search:
     ) -> None:
         self.settings, self.reduced, self.row = settings, reduced, row
         self.solve, self.end = solve, math.inf
+        self.together = settings.together
         self.sizes = [len(layer.index) for layer in reduced.layers]
         none = reduced.centre.new_zeros(0)
         lb = torch.cat([none, *(layer.lb for layer in reduced.layers)])
@@ -179,7 +182,11 @@ class Search:
         """Go on until nothing is left to do, `look` says to stop, or the clock shows `end`."""
         self.end = end
         while self.is_open() and not self.is_late():
-            if look(self.round()):
+            begin, before = clock.now(), self.branches
+            points = self.round()
+            each = (clock.now() - begin) / max(1, self.branches - before)
+            self.together = max(1, min(self.settings.together, int(PACE / max(each, 1e-9))))
+            if look(points):
                 break
 
     def is_open(self) -> bool:
@@ -242,7 +249,7 @@ class Search:
 
     def _taken(self) -> list[Branch]:
         """The branches with the lowest bounds; the newest ones where memory is short."""
-        count = self.settings.together
+        count = self.together
         if self.newest:
             taken = self.newest[-count:]
             del self.newest[-count:]
