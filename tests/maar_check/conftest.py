@@ -58,7 +58,7 @@ def network() -> nn.Sequential:
 def settle(net, images, labels, eps, path, names=NAMES, text=None) -> Made:
     """Certify images into a folder, as `maar certify --certificates` does."""
     subject = subject_of(onnx_bytes(net, images.shape[1:]), text or str(eps))
-    task = Task(net, images.shape[1:], eps, Cascade.named(names), subject)
+    task = Task(net, images.shape[1:], eps, Cascade.named(names), subject=subject)
     prepared, folder = task.prepared(), Folder(path, subject, "made test")
     folder.begin()
     by, rows = {}, []

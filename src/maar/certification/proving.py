@@ -88,7 +88,7 @@ def _again(query: Query, names: tuple[str, ...], end: float) -> tuple[Settled, N
     from maar.certification.cascade import Cascade
 
     notes = Notes()
-    whole = Query.of(query.network, query.x, query.y, query.eps, query.seed, notes)
+    whole = Query.of(query.network, query.x, query.y, query.eps, query.seed, notes=notes)
     cascade: Cascade = replace(Cascade.named(names), timeout=max(1.0, end - time.monotonic()))
     return cascade.settle(whole), notes
 

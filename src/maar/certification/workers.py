@@ -33,6 +33,7 @@ from maar.certification.query import Query
 from maar.certification.verdict import Status
 from maar.core.errors import RunError
 from maar.core.process import prepare
+from maar.regions.perturbation import Perturbation
 
 # A worker's start costs about as much as so many easy images.
 WORTH_A_WORKER = 20
@@ -48,6 +49,7 @@ class Task:
     shape: tuple[int, ...]
     eps: float
     cascade: Cascade
+    moves: Perturbation | None = None
     subject: Subject | None = None
     """What certificates are about; None where none are asked for."""
 
@@ -76,7 +78,7 @@ class Task:
     def _query(self, network: Network, job: Job) -> Query:
         notes = None if self.subject is None else Notes()
         x = torch.from_numpy(job.x)[None]
-        return Query.of(network, x, job.y, self.eps, job.index, notes)
+        return Query.of(network, x, job.y, self.eps, job.index, self.moves, notes)
 
     def _certify(self, query: Query, settled: Settled) -> None:
         """Write the certificate of an image that is settled, if one is asked for."""
