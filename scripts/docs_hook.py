@@ -81,7 +81,7 @@ def command_line() -> str:
 RESULTS = """\
 # Results
 
-What `maar reproduce` has written into `results/cpu`, as it is: accuracy and certified robustness of
+What `maar reproduce` has written into `results/cpu` and `results/small`, as it is: accuracy and certified robustness of
 the networks that were trained here, beside the published numbers. The JSON files there have more:
 the command of every run, its seconds, the machine, which verifier settled how many images.
 """
@@ -89,7 +89,11 @@ the command of every run, its seconds, the machine, which verifier settled how m
 
 def results(root: Path) -> str:
     """All tables of measurements on one page."""
-    pages = sorted((root / "results" / "cpu").glob("*.md"))
+    pages = [
+        page
+        for profile in ("cpu", "small")
+        for page in sorted((root / "results" / profile).glob("*.md"))
+    ]
     texts = [path.read_text(encoding="utf-8") for path in pages]
     return "\n".join([RESULTS, *(re.sub("^#", "##", text, flags=re.M) for text in texts)])
 

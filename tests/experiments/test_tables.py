@@ -43,8 +43,8 @@ def test_lambda_is_the_papers():
 
 
 def test_profiles():
-    assert list(profiles()) == ["smoke", "cpu", "paper"]
-    assert [profile.reduced for profile in profiles().values()] == [True, True, False]
+    assert list(profiles()) == ["smoke", "cpu", "small", "long", "paper"]
+    assert [profile.reduced for profile in profiles().values()] == [True, True, True, True, False]
     assert all(profile.preset in PRESETS for profile in profiles().values())
     assert profiles()["paper"].limit is None
 

@@ -116,7 +116,7 @@ class Task:
     def _train(self) -> list[str]:
         run = self.run
         place = ["--runs", str(run.folder.parent), "--name", run.name]
-        seed = ["--seed", str(run.seed), "--threads", "1"]
+        seed = ["--seed", str(run.seed), "--threads", str(self.profile.threads)]
         return ["train", run.recipe, *run.flags, *seed, *place, "--resume"]
 
     def _certify(self) -> list[str]:

@@ -55,6 +55,8 @@ class Profile:
     timeout: Positive | None = None
     latent_steps: Positive = 150
     """Of the attack that measures latent robustness."""
+    threads: Positive = 1
+    """Of a training."""
     flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Method -> flags that make the recipe one of that method, where one recipe serves all."""
 
