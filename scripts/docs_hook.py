@@ -81,9 +81,10 @@ def command_line() -> str:
 RESULTS = """\
 # Results
 
-What `maar reproduce` has written into `results/cpu` and `results/small`, as it is: accuracy and certified robustness of
-the networks that were trained here, beside the published numbers. The JSON files there have more:
-the command of every run, its seconds, the machine, which verifier settled how many images.
+What `maar reproduce` has written into `results/cpu` and `results/small`, as it is: accuracy and
+certified robustness of the networks that were trained here, beside the published numbers. The JSON
+files there have more: the command of every run, its seconds, the machine, which verifier settled
+how many images.
 """
 
 
