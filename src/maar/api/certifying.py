@@ -1,4 +1,4 @@
-"""`maar.certification` and `maar.radius`: verdicts and radii for a batch of tensors."""
+"""`maar.certify` and `maar.radius`: verdicts and radii for a batch of tensors."""
 
 from __future__ import annotations
 

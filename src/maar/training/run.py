@@ -187,7 +187,7 @@ def refuse_existing(path: Path, *, resume: bool) -> None:
 
 
 def _ours(path: Path) -> bool:
-    """What a run that was killed before it began leaves behind."""
+    """Recognise the leftovers of a run that was killed before it began."""
     return path.name == LOCK or (path.name.startswith(".") and path.name.endswith(".part"))
 
 

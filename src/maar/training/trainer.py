@@ -312,7 +312,7 @@ class Trainer:
         self.display.outlook(seconds)
 
     def _statistics(self) -> list[Tensor]:
-        """What BatchNorm has seen of this process' share of the batches."""
+        """Return BatchNorm's statistics of this process's share of the batches."""
         return [
             buffer
             for module in self.net.modules()

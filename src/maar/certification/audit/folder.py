@@ -32,7 +32,7 @@ FINAL = ("misclassified", "verified")
 
 @dataclass
 class Folder:
-    """What is there; `records` has the line that counts for each image, the last one."""
+    """The content of a folder; `records` has each image's last line, the one that counts."""
 
     path: Path
     manifest: dict[str, Any]

@@ -26,7 +26,7 @@ DIGITS = 16
 
 @dataclass(frozen=True)
 class Frame:
-    """What the manifest says about its lines; `asked` is None in formats without it."""
+    """The manifest's statements about its lines; `asked` is None in formats without it."""
 
     key: str
     images: int

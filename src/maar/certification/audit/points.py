@@ -29,7 +29,7 @@ FLOAT64 = 1e-9
 
 @dataclass(frozen=True)
 class Scores:
-    """What the network gives at a point: in float64 here, in float32 by another program."""
+    """The network's answers at a point: in float64 here, in float32 by another program."""
 
     exact: np.ndarray
     other: np.ndarray

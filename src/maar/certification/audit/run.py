@@ -44,7 +44,7 @@ REPLAYED = "replayed"
 
 @dataclass
 class Report:
-    """What an audit found."""
+    """Result of an audit."""
 
     wrong: list[Disagreement]
     notes: list[str]

@@ -61,7 +61,7 @@ def make_table(report: Report) -> Table:
 
 
 def explanations(report: Report) -> list[str]:
-    """What the columns that are there mean."""
+    """Explain the columns that the table has."""
     used = {CROWN if level == ALPHA_CROWN else level for _, _, level in report.levels}
     return [text for level, text in MEANING.items() if level in used]
 
@@ -84,7 +84,7 @@ def _order(kind: tuple[str, str]) -> tuple[int, int, str]:
 
 
 def headline(report: Report) -> Text:
-    """What is about the folder as a whole: `weights ok, data ok, ...`."""
+    """Return the findings on the folder as a whole: `weights ok, data ok, ...`."""
     text = Text()
     for name, agrees in report.checked.items():
         word = ("ok", "green") if agrees else ("NO", "bold red")
