@@ -35,6 +35,15 @@ ALLOWED: dict[str, set[str]] = {
         "certification",
         "reporting",
     },
+    "tuning": {
+        "data",
+        "networks",
+        "methods",
+        "config",
+        "training",
+        "certification",
+        "experiments",
+    },
 }
 ANYTHING = {"api", "cli", "__init__", "__main__"}
 
