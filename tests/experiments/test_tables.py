@@ -8,7 +8,7 @@ from maar.experiments.tables import experiment, experiments, profiles, settings
 
 NAMES = {
     *("table1", "fig2", "fig-eps", "fig-lambda", "fig-stages", "table-stages"),
-    *("ablation-weights", "beyond-1", "methods"),
+    *("ablation-weights", "beyond-1", "methods", "mnist-0.3"),
 }
 GOOD = """
 title = "mine"
