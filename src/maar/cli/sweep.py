@@ -24,8 +24,8 @@ def sweep(argv: Sequence[str], extras: Sequence[Extra], description: str) -> int
     from maar.experiments.jobs import work_off
     from maar.experiments.sweep import grid
     from maar.experiments.work import said
+    from maar.records.runs import status
     from maar.training.run import refuse_existing
-    from maar.training.status import status
 
     devices = _value(argv, "--device").split(",")
     argv = _one_device(argv, devices)
@@ -110,7 +110,7 @@ def _show(points: Sequence[Training]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from maar.training.status import status
+    from maar.records.runs import status
 
     rows: dict[tuple[tuple[str, str], ...], list[dict[str, float]]] = {}
     for point in points:

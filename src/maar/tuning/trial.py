@@ -16,7 +16,6 @@ from typing import Any
 
 from maar.certification.run import make_plan
 from maar.certification.run import run as certify
-from maar.certification.tally import wilson
 from maar.config import load, to_toml
 from maar.config.config import Config
 from maar.core.errors import RunError
@@ -24,8 +23,9 @@ from maar.core.files import write_text
 from maar.core.unpacking import read_json
 from maar.data import DataSet
 from maar.data import load as load_data
+from maar.records.runs import read_metrics, status
+from maar.records.verdicts import wilson
 from maar.training.run import load_network
-from maar.training.status import read_metrics, status
 from maar.training.trainer import train
 
 
