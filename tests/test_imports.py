@@ -47,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
         "training",
         "certification",
         "experiments",
+        "records",
     },
 }
 ANYTHING = {"api", "cli", "__init__", "__main__"}

@@ -24,7 +24,7 @@ def sweep(argv: Sequence[str], extras: Sequence[Extra], description: str) -> int
     from maar.experiments.jobs import work_off
     from maar.experiments.sweep import grid
     from maar.experiments.work import said
-    from maar.records.runs import status
+    from maar.records.runs import read_run
     from maar.training.run import refuse_existing
 
     devices = _value(argv, "--device").split(",")
@@ -46,7 +46,7 @@ def sweep(argv: Sequence[str], extras: Sequence[Extra], description: str) -> int
             failed[point.name] = said(point.log) or f"exit code {code}"
             print(f"{point.label}: failed: {failed[point.name]}", flush=True)
             return
-        test = status(point.folder).result.get("test", {})
+        test = read_run(point.folder).result.get("test", {})
         numbers = ", ".join(f"{key.replace('_', ' ')} {100 * x:.2f} %" for key, x in test.items())
         print(f"{point.label}: test {numbers}", flush=True)
 
@@ -110,12 +110,12 @@ def _show(points: Sequence[Training]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from maar.records.runs import status
+    from maar.records.runs import read_run
 
     rows: dict[tuple[tuple[str, str], ...], list[dict[str, float]]] = {}
     for point in points:
         setting = tuple((name, value) for name, value in point.values if name != "seed")
-        if test := status(point.folder).result.get("test"):
+        if test := read_run(point.folder).result.get("test"):
             rows.setdefault(setting, []).append(test)
     if not rows:
         return

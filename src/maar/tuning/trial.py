@@ -23,7 +23,7 @@ from maar.core.files import write_text
 from maar.core.unpacking import read_json
 from maar.data import DataSet
 from maar.data import load as load_data
-from maar.records.runs import read_metrics, status
+from maar.records.runs import read_run
 from maar.records.verdicts import wilson
 from maar.training.run import load_network
 from maar.training.trainer import train
@@ -96,11 +96,9 @@ def score_of(folder: Path) -> dict[str, Any]:
 
 def curve(folder: Path) -> list[tuple[float, float]]:
     """Return (part of the training done, score on the validation images) of each epoch so far."""
-    try:
-        config = load(folder / "trial.toml")
-        lines = read_metrics(folder / "run")
-    except (OSError, ValueError):
+    if not (folder / "trial.toml").is_file():
         return []
+    config, lines = load(folder / "trial.toml"), read_run(folder / "run").metrics
     if not lines:
         return []
     name = config.method.score
@@ -125,8 +123,3 @@ def _epochs(config: Config) -> int:
         std=list(about.std),
     )
     return sum(s.epochs for s in config.method.stages(net, config.eps, config.train.epochs))
-
-
-def is_running(folder: Path) -> bool:
-    """Return whether a process trains in the folder."""
-    return (folder / "run").is_dir() and status(folder / "run").state == "running"
