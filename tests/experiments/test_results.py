@@ -156,12 +156,14 @@ def test_stages_have_their_own_published_numbers(plan_of):
 def test_the_table(found):
     table = shown(found)
     assert table.head[:4] == ["setting", "system", "seeds", "ACC %"]
-    assert table.rows[0][:6] == ["mnist-0.1", "MAAR", "2 of 3", "99.00 ± 1.41", "99.1 [1]", "-0.10"]
+    assert table.rows[0][:6] == [
+        *("mnist-0.1", "MAAR", "2 of 3", "99.00 ± 1.41 [91.1, 99.9]", "99.1 [1]", "-0.10")
+    ]
     assert dict(zip(table.head, table.rows[0], strict=True))["images"] == "5 of 50"
     found["rows"][0]["train_seconds"] = [600.0, 960.0]
     assert dict(zip(table.head, shown(found).rows[0], strict=True))["train min"] == "13"
     page = markdown(found)
-    assert "| mnist-0.1 | MAAR | 2 of 3 | 99.00 ± 1.41 | 99.1 [1] | -0.10 |" in page
+    assert "| mnist-0.1 | MAAR | 2 of 3 | 99.00 ± 1.41 [91.1, 99.9] | 99.1 [1] | -0.10 |" in page
     assert "> **Not the paper's protocol:**" in page
     assert "`maar reproduce table1`" in page
     assert dict(facts(found))["seeds"].startswith("0, 1;")

@@ -276,14 +276,14 @@ def terminal(result: Object, width: int) -> Group:
     found = shown(result)
     titles = {row["setting"]: row["setting_title"] for row in result["rows"]}
     title = max(map(len, titles.values()))
-    kept, gap, fits = _fitting(found, width, title)
-    if not fits:  # (Markdown and JSON have the intervals)
+    kept, gap = _fitting(found, width, title)
+    if len(kept) < len(found.head) - 1:  # (Markdown and JSON have the intervals)
         found = Shown(
             found.head,
             [[INTERVAL.sub("", cell) for cell in row] for row in found.rows],
             found.notes,
         )
-        kept, gap, _ = _fitting(found, width, title)
+        kept, gap = _fitting(found, width, title)
     heads = [SHORT.get(found.head[number], found.head[number]) for number in kept]
     grid = table(*heads, right=heads[1:], whole=heads, gap=gap)
     before = ""
@@ -302,11 +302,8 @@ def terminal(result: Object, width: int) -> Group:
     return Group(*parts)
 
 
-def _fitting(found: Shown, width: int, title: int) -> tuple[list[int], int, bool]:
-    """The columns that have room, the gap between them, and whether they fit at all.
-
-    Settings stand above their rows.
-    """
+def _fitting(found: Shown, width: int, title: int) -> tuple[list[int], int]:
+    """The columns that have room, and the gap between them; settings stand above their rows."""
     kept = list(range(1, len(found.head)))
     sizes = [
         max(len(SHORT.get(head, head)), *(len(row[number]) for row in found.rows))
@@ -320,7 +317,7 @@ def _fitting(found: Shown, width: int, title: int) -> tuple[list[int], int, bool
     for name in DISPENSABLE:
         if is_wide(GAP) and name in found.head:
             kept.remove(found.head.index(name))
-    return kept, 1 if is_wide(GAP) else GAP, not is_wide(1)
+    return kept, 1 if is_wide(GAP) else GAP
 
 
 def _tone(cell: str) -> str:
