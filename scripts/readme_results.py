@@ -34,7 +34,8 @@ def block(result: dict[str, Any]) -> str:
     assert len(images) == 1, "rows of different images cannot stand in one table"
     return (
         f"{markdown_table(head, rows)}\n\n"
-        f"{images.pop():,} test images; mean ± standard deviation over the seeds. "
+        f"{images.pop():,} test images; mean ± standard deviation over the seeds; "
+        "in brackets the 95 % interval of the share, where fewer than three seeds are behind it. "
         "Minutes: median single-core minutes to train and certify one network, with other jobs "
         f"running ({result['hardware']}). "
         f"Not the paper's protocol: {result['banner']}. Proofs by branch and bound instead of the "

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from maar.experiments.results import result
-from maar.experiments.show import facts, markdown, shown, terminal
+from maar.experiments.results import _spread, result
+from maar.experiments.show import facts, markdown, shown, spread, terminal
 
 VERDICTS = ["verified"] * 4 + ["misclassified"]
 MNIST = {"settings": ("mnist-0.1",)}
@@ -30,8 +30,37 @@ def test_mean_and_spread_over_the_seeds(found):
     row = found["rows"][0]
     assert row["metrics"]["accuracy"]["mean"] == pytest.approx(0.99)
     assert row["metrics"]["accuracy"]["std"] == pytest.approx(0.02 / 2**0.5)
-    assert row["metrics"]["certified"] == {"mean": 0.8, "std": 0.0, "values": [0.8, 0.8]}
+    certified = row["metrics"]["certified"]
+    # (two seeds, and few images: 4 of 5)
+    assert certified.pop("interval95") == pytest.approx([0.376, 0.964], abs=1e-3)
+    assert certified == {"mean": 0.8, "std": 0.0, "values": [0.8, 0.8]}
+    assert row["metrics"]["accuracy"]["interval95"] == pytest.approx([0.917, 1], abs=0.02)
     assert (row["seeds"], row["seeds_wanted"]) == ([0, 1], [0, 1, 2])
+
+
+def test_an_interval_where_images_or_seeds_are_few():
+    assert "interval95" not in _spread([0.5, 0.6, 0.7], 10_000)
+    assert "interval95" in _spread([0.5, 0.6, 0.7], 9_999)
+    assert "interval95" in _spread([0.5, 0.6], 10_000)
+    assert "interval95" not in _spread([0.5], None)
+    assert spread(_spread([0.5], 10_000)) == "50.00 [49.0, 51.0]"
+    assert spread(_spread([0.5, 0.5, 0.5], 10_000)) == "50.00 ± 0.00"
+
+
+def test_a_narrow_terminal_has_no_intervals(found):
+    def width(columns):
+        text = io.StringIO()
+        Console(file=text, width=columns).print(terminal(found, columns))
+        return text.getvalue()
+
+    assert " [37.6, 96.4]" in width(200)
+    assert " [37.6, 96.4]" not in width(60)
+    assert "80.00 ± 0.00 [37.6, 96.4]" in markdown(found)
+
+
+def test_a_mix_that_does_not_end_is_said(found):
+    """MNIST's recipe has stages of 14, 2 and 1 epochs and mixes over 4."""
+    assert "the stages of MAAR end at kappa = 1.00, 0.50, 0.25: " in found["banner"]
 
 
 def test_the_published_numbers_and_the_difference(found):
@@ -127,12 +156,14 @@ def test_stages_have_their_own_published_numbers(plan_of):
 def test_the_table(found):
     table = shown(found)
     assert table.head[:4] == ["setting", "system", "seeds", "ACC %"]
-    assert table.rows[0][:6] == ["mnist-0.1", "MAAR", "2 of 3", "99.00 ± 1.41", "99.1 [1]", "-0.10"]
+    assert table.rows[0][:6] == [
+        *("mnist-0.1", "MAAR", "2 of 3", "99.00 ± 1.41 [91.1, 99.9]", "99.1 [1]", "-0.10")
+    ]
     assert dict(zip(table.head, table.rows[0], strict=True))["images"] == "5 of 50"
     found["rows"][0]["train_seconds"] = [600.0, 960.0]
     assert dict(zip(table.head, shown(found).rows[0], strict=True))["train min"] == "13"
     page = markdown(found)
-    assert "| mnist-0.1 | MAAR | 2 of 3 | 99.00 ± 1.41 | 99.1 [1] | -0.10 |" in page
+    assert "| mnist-0.1 | MAAR | 2 of 3 | 99.00 ± 1.41 [91.1, 99.9] | 99.1 [1] | -0.10 |" in page
     assert "> **Not the paper's protocol:**" in page
     assert "`maar reproduce table1`" in page
     assert dict(facts(found))["seeds"].startswith("0, 1;")

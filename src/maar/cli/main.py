@@ -21,6 +21,7 @@ from maar.core.process import prepare
 # command -> (module with `main(argv) -> int`, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("maar.cli.train", "train a network from a recipe or a TOML file; resume a run"),
+    "tune": ("maar.cli.tune", "search knobs of a recipe on validation images"),
     "certify": ("maar.cli.certify", "prove or break each test image of a trained network"),
     "audit": ("maar.cli.audit", "check a certification again, by other code than made it"),
     "radius": ("maar.cli.radius", "find up to which eps each test image is proved"),
@@ -47,7 +48,7 @@ OF_THE_DISK = (
 )
 # What these do is in files: a reader of their output who leaves has not seen the end of it.
 # With one of the flags they do nothing.
-WORK = ("train", "certify", "audit", "radius", "evaluate", "verify", "reproduce")
+WORK = ("train", "tune", "certify", "audit", "radius", "evaluate", "verify", "reproduce")
 LOOKS = {"-h", "--help", "--list", "--dry-run"}
 
 

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maar.cli.interrupt import exit_code, farewell
+from maar.core.errors import UsageError
 
 if TYPE_CHECKING:
     from maar.config import Config
+    from maar.config.flags import Extra
 
 DESCRIPTION = """Train a network. CONFIG is a shipped recipe (such as `demo`), a TOML file, or the
-folder of a run; every setting in it can be given as a flag. The flags below are those of the
-chosen method: see `maar methods` for the others."""
+folder of a run; every setting in it can be given as a flag. Several values,
+such as `--lam 2,6 --seed 0,1`, make a sweep: a run for each combination. The flags below are those
+of the chosen method: see `maar methods` for the others."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,8 +36,15 @@ def main(argv: Sequence[str]) -> int:
         ),
         Extra("tensorboard", "also write the metrics for TensorBoard, into RUN/tensorboard"),
         Extra("runs", "folder that holds the runs", default="runs", metavar="DIR"),
+        Extra("jobs", "of a sweep, such as --lam 2,6: trainings side by side", "", "N"),
+        Extra("ray", "of a sweep: on a Ray cluster whose nodes share the folder", "", "ADDRESS"),
     )
+    if (code := _sweep(argv, extras)) is not None:
+        return code
     config, own = parse_command(argv, prog="maar train", description=DESCRIPTION, extras=extras)
+    for name in ("jobs", "ray"):
+        if own[name]:
+            raise UsageError(f"--{name} has no effect on one training: it is for a sweep")
     resume, given = own["resume"], Path(own["config"])
     # A run's folder may have been renamed or moved: it is the one that is continued.
     path = given if resume and is_run(given) else Path(own["runs"]) / config.name
@@ -58,6 +68,15 @@ def main(argv: Sequence[str]) -> int:
     print(f": test {', '.join(numbers)}" if numbers else "")
     print(f"next: maar certify {quoted}")
     return 0
+
+
+def _sweep(argv: Sequence[str], extras: Sequence[Extra]) -> int | None:
+    """Train a grid, if some flag has several values; None if not."""
+    if {"-h", "--help"} & set(argv) or not any("," in word or "|" in word for word in argv):
+        return None
+    from maar.cli.sweep import sweep
+
+    return sweep(argv, extras, DESCRIPTION)
 
 
 def _help_out(config: Config, path: Path, resume: bool, rank: int) -> int:

@@ -115,9 +115,12 @@ class Task:
 
     def _train(self) -> list[str]:
         run = self.run
+        # (Figures 2 and C.2 show the accuracy on test images by epoch; nothing is chosen by it.)
+        noted = ["--test-accuracy", "true"] if self.is_drawn else []
+        device = ["--device", self.profile.device] if self.profile.device else []
         place = ["--runs", str(run.folder.parent), "--name", run.name]
         seed = ["--seed", str(run.seed), "--threads", str(self.profile.threads)]
-        return ["train", run.recipe, *run.flags, *seed, *place, "--resume"]
+        return ["train", run.recipe, *run.flags, *seed, *noted, *device, *place, "--resume"]
 
     def _certify(self) -> list[str]:
         words = ["certify", str(self.run.folder), "--preset", self.profile.preset]

@@ -57,6 +57,8 @@ class Profile:
     """Of the attack that measures latent robustness."""
     threads: Positive = 1
     """Of a training."""
+    device: str = ""
+    """Of a training; empty for the recipe's own."""
     flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Method -> flags that make the recipe one of that method, where one recipe serves all."""
 
