@@ -99,6 +99,39 @@ def test_latent_robustness_is_measured_behind_the_last_convolution(plan_of, sett
     assert set(layers) == {relu}
 
 
+def test_profile_paper_measures_in_its_own_region_and_on_its_own_networks(plan_of):
+    plan = plan_of("table-stages", methods=("colt",), profile="paper", **MNIST)
+    evaluations = [task for task in plan.tasks if task.what == "evaluate"]
+    assert all(task.words[task.words.index("--bounds") + 1] == "cauchy" for task in evaluations)
+    assert not any("--bounds" in task.words for task in plan_of("table-stages", **MNIST).tasks)
+    for setting, network in (
+        ("mnist-0.1", "convmed_2_2_100"),
+        ("cifar10-8_255", "convmed_2_4_250"),
+    ):
+        plan = plan_of("table1", methods=("ibp", "crown_ibp"), profile="paper", settings=(setting,))
+        assert {run.config.network for run in runs(plan).values()} == {network}
+        assert {run.recipe for run in runs(plan).values()} == {
+            f"{setting}-{method}-papernet" for method in ("ibp", "crown_ibp")
+        }
+    # elsewhere they have the published settings, on CNN7
+    plan = plan_of("methods", methods=("ibp",), profile="paper", **MNIST)
+    assert {run.config.network for run in runs(plan).values()} == {"cnn7"}
+
+
+def test_figures_of_trainings_note_accuracy_on_test_images(plan_of):
+    assert all("--test-accuracy" in task.words for task in plan_of("fig2", **MNIST).tasks)
+    assert not any("--test-accuracy" in task.words for task in plan_of("table1", **MNIST).tasks)
+
+
+def test_trainings_on_gpus(plan_of):
+    plan = plan_of("table1", methods=("maar",), profile="gpu", **MNIST)
+    train, certify = plan.tasks[:2]
+    assert train.words[train.words.index("--device") + 1] == "cuda"
+    assert "--device" not in certify.words
+    assert train.run.recipe == "mnist-0.1-maar-paper"
+    assert train.run.name == "mnist-0.1-maar-gpu-seed0"
+
+
 def test_several_radii(plan_of):
     plan = plan_of("fig-eps", methods=("colt",), **MNIST)
     assert [point.x for point in plan.points] == ["0.05", "0.075", "0.1", "0.125"]

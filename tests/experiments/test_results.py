@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from maar.experiments.results import _spread, result
+from maar.experiments.results import about_share, result
 from maar.experiments.show import facts, markdown, shown, spread, terminal
 
 VERDICTS = ["verified"] * 4 + ["misclassified"]
@@ -39,12 +39,12 @@ def test_mean_and_spread_over_the_seeds(found):
 
 
 def test_an_interval_where_images_or_seeds_are_few():
-    assert "interval95" not in _spread([0.5, 0.6, 0.7], 10_000)
-    assert "interval95" in _spread([0.5, 0.6, 0.7], 9_999)
-    assert "interval95" in _spread([0.5, 0.6], 10_000)
-    assert "interval95" not in _spread([0.5], None)
-    assert spread(_spread([0.5], 10_000)) == "50.00 [49.0, 51.0]"
-    assert spread(_spread([0.5, 0.5, 0.5], 10_000)) == "50.00 ± 0.00"
+    assert "interval95" not in about_share([0.5, 0.6, 0.7], 10_000)
+    assert "interval95" in about_share([0.5, 0.6, 0.7], 9_999)
+    assert "interval95" in about_share([0.5, 0.6], 10_000)
+    assert "interval95" not in about_share([0.5], None)
+    assert spread(about_share([0.5], 10_000)) == "50.00 [49.0, 51.0]"
+    assert spread(about_share([0.5, 0.5, 0.5], 10_000)) == "50.00 ± 0.00"
 
 
 def test_a_narrow_terminal_has_no_intervals(found):
@@ -151,6 +151,14 @@ def test_stages_have_their_own_published_numbers(plan_of):
     del plan.points[-1]
     rows = result(plan, "", {})["rows"]
     assert rows[0]["caveat"] == "published of 4 stages, measured of 3"
+
+
+def test_a_number_of_another_network_is_not_compared(plan_of, files):
+    plan = plan_of("table1", methods=("ibp", "maar"), limit=5, **MNIST)
+    rows = {row["method"]: row for row in result(plan, "", {})["rows"]}
+    assert rows["maar"]["is_comparable"] is True
+    assert rows["ibp"]["is_comparable"] is False
+    assert rows["ibp"]["caveat"] == "measured on convmed_2_2_100_bn, published on convmed_2_2_100"
 
 
 def test_the_table(found):

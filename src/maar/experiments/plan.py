@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from maar.config import Config
 
 MODEL = "model"
+LATENT_BOUNDS = "crown"
+"""What `maar evaluate` takes by itself."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ class Task:
 
     def _evaluate(self) -> list[str]:
         attack = ["--layers", str(self.layer), "--steps", str(self.profile.latent_steps)]
+        bounds = self.profile.latent_bounds
+        attack += [] if bounds == LATENT_BOUNDS else ["--bounds", bounds]
         return ["evaluate", str(self.run.folder), *attack, *self._which()]
 
     def _which(self) -> list[str]:
@@ -239,6 +243,8 @@ def _runs(row: Row, setting: Setting, choice: Choice) -> tuple[Run, ...] | str:
     profile = choice.profile
     names = {"setting": setting.name, "method": row.method, "profile": profile.name}
     recipe, stem = profile.recipe.format(**names), "{setting}-{method}-{profile}".format(**names)
+    if profile.name in row.recipes:
+        recipe = stem = row.recipes[profile.name].format(**names)
     if recipe not in recipes():
         return f"there is no recipe {recipe}"
     if profile.flags and row.method not in profile.flags:

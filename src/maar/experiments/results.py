@@ -140,7 +140,7 @@ def _require_agreement(plan: Plan) -> None:
 def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
     kind, row = plan.experiment.kind, point.row
     measured = {
-        name: _spread(
+        name: about_share(
             [seed.metrics[name] for seed in seeds if name in seed.metrics],
             images_of(name, seeds),
         )
@@ -157,6 +157,8 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
     origin: Object = {"source": "", "caveat": "", "is_comparable": None}
     if first:
         origin = _sourced(first)
+        if origin["is_comparable"] and (other := _other_network(point)):
+            origin |= {"is_comparable": False, "caveat": other}
         if difference := _other_stages(point, plan):
             origin["caveat"] = "; ".join(filter(None, (origin["caveat"], difference)))
     certified = [seed.result("certify") for seed in seeds if seed.result("certify")]
@@ -236,6 +238,14 @@ def _other_stages(point: Point, plan: Plan) -> str:
     return "" if ours == theirs else f"published of {theirs} stages, measured of {ours}"
 
 
+def _other_network(point: Point) -> str:
+    """What to say where our network is not the paper's."""
+    network, theirs = point.runs[0].config.network, point.setting.networks
+    if not theirs or network in theirs:
+        return ""
+    return f"measured on {network}, published on {theirs[0]}"
+
+
 def _sourced(entry: Published) -> Object:
     source = entry.source
     return {
@@ -258,7 +268,7 @@ def images_of(name: str, seeds: Sequence[Seed]) -> int | None:
     return min((found["of" if whole else "images"] for found in certified), default=None)
 
 
-def _spread(values: Sequence[float], images: int | None = None) -> Object:
+def about_share(values: Sequence[float], images: int | None = None) -> Object:
     """Mean and standard deviation over the seeds; one seed has no deviation.
 
     With fewer than ENOUGH images or SEEDS seeds, also the 95 % Wilson interval of the share, as for
