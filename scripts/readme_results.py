@@ -81,7 +81,7 @@ def _row(row: dict[str, Any]) -> list[str]:
 
 def _share(metric: dict[str, Any], row: dict[str, Any]) -> str:
     """With its interval, also where the file is older than intervals."""
-    return spread(about_share(metric["values"], row["images"]))
+    return spread({**about_share(metric["values"], row["images"]), **metric})
 
 
 def renewed(readme: str, result: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from collections.abc import Sequence
@@ -53,6 +54,8 @@ def main(argv: Sequence[str]) -> int:
     refuse_existing(path, resume=resume)
     finished = is_run(path) and bool(read_run(path).result) and has_model(path)
     quoted = shlex.quote(str(path))
+    if not finished and (line := _expected(own["config"], config)):
+        print(line)
     display = make_display()
     if own["tensorboard"]:
         from maar.training.tensorboard import TensorBoard
@@ -68,6 +71,24 @@ def main(argv: Sequence[str]) -> int:
     print(f": test {', '.join(numbers)}" if numbers else "")
     print(f"next: maar certify {quoted}")
     return 0
+
+
+def _expected(where: str, config: Config) -> str:
+    """Say what a shipped recipe took, if it is trained as it is; empty if nobody knows."""
+    from maar.config import config_hash, load, recipes
+    from maar.experiments.shipped import training
+    from maar.terminal.clock import clock
+
+    if where not in recipes() or config.device not in ("auto", "cpu"):
+        return ""
+    recipe = load(where)
+    # (a seed changes no time; a flag of the method or the optimiser may)
+    is_same = config_hash(dataclasses.replace(config, seed=recipe.seed)) == config_hash(recipe)
+    expected = training(where) if is_same else None
+    if expected is None:
+        return ""
+    source = "a whole run elsewhere" if expected.is_measured else "single steps elsewhere"
+    return f"expected: about {clock(expected.seconds)} of one core (by {source})"
 
 
 def _sweep(argv: Sequence[str], extras: Sequence[Extra]) -> int | None:

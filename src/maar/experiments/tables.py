@@ -19,7 +19,7 @@ else:
     import tomli as tomllib
 
 HERE = Path(__file__).parent
-NOT_EXPERIMENTS = ("published", "profiles", "settings")
+NOT_EXPERIMENTS = ("published", "profiles", "settings", "times")
 NOTHING_PUBLISHED = "none"
 
 T = TypeVar("T")
