@@ -218,7 +218,10 @@ def _store(path: Path, reader: Reader) -> Store | None:
             tell(f"{file} is not the counterexample that its line names")
     name = "largest" if is_radius else "eps"
     summary = {name: number(manifest.subject, name) or 0.0, **_counted(stored, is_radius)}
-    return Store(**vars(manifest), path=path, lines=stored.records, summary=summary)
+    about = vars(manifest)
+    if moves := word(manifest.content, "moves"):  # never to be taken for one eps in [0, 1]
+        about = {**about, "data": f"{manifest.data}, {moves}"}
+    return Store(**about, path=path, lines=stored.records, summary=summary)
 
 
 def _counted(stored: Stored, is_radius: bool) -> Object:
