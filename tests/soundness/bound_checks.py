@@ -20,8 +20,10 @@ from torch import Tensor, nn
 from maar.domains.bound import Bound, Corners, Enclosure, Pair, margins
 from maar.domains.graph import Graph, compile_network, trace
 from maar.domains.interval import Interval
+from maar.domains.reduced import blocks, network
 from maar.domains.reduced.linear import Affine
 from maar.domains.reduced.network import Reduced
+from maar.domains.reduced.tiles import Tile
 
 
 @dataclass(frozen=True)
@@ -166,12 +168,13 @@ def no_shortcut() -> Iterator[None]:
     With it a neuron's box depends on whether the test sufficed, so bounds compare only without.
     """
 
-    def says_nothing(reduced: Reduced, rows: Affine) -> Pair:
+    def says_nothing(reduced: Reduced | None, rows: Affine) -> Pair:
         nothing = torch.full_like(rows.c, torch.inf)
         return -nothing, nothing
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Reduced, "quick", says_nothing)
+        patch.setattr(Tile, "quick", lambda tile: says_nothing(None, tile.rows))
         yield
 
 
@@ -180,6 +183,15 @@ def composing(always: bool) -> Iterator[None]:
     """Compose rows with those of the active neurons below always, or never, not only if faster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Reduced, "_worth_composing", lambda reduced, k, count: always)
+        yield
+
+
+@contextmanager
+def tiling() -> Iterator[None]:
+    """Bound convolutions in tiles, and compute in blocks, also where that does not pay."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network, "SLOWER", 0)
+        patch.setattr(blocks, "WORTH", 0)
         yield
 
 
