@@ -10,7 +10,8 @@ from torch import nn
 from maar.domains.bound import Corners, Problem, margins
 from maar.domains.crown import Crown
 from maar.domains.graph import compile_network
-from maar.domains.reduced import blocks, network
+from maar.domains.reduced import blocks, linear, network
+from maar.domains.reduced.ascent import Ascent, Point
 from maar.domains.reduced.linear import Affine
 from maar.domains.reduced.near import Place
 from maar.domains.reduced.network import TooLarge, reduce
@@ -140,15 +141,35 @@ def test_products_in_blocks(kind):
             assert torch.equal(Affine.joined([rows, -rows]).X, torch.cat([rows.X, -rows.X]))
 
 
+def test_the_search_of_branches_in_blocks():
+    """The same bounds and gradients with blocks and without."""
+    with tiling(), torch.no_grad():
+        reduced, rows = reduce(made(plain, 7, 0.1), rounding=True)
+        row = rows[torch.tensor([0])]
+        generator = torch.Generator().manual_seed(1)
+        sign = torch.randint(-1, 2, (5, reduced.columns), generator=generator).double()
+        slope, price = torch.rand(2, 5, reduced.columns, generator=generator).double()
+        point = Point(sign, slope, price, torch.ones(5, 1).double())
+        low, gradients = Ascent(reduced, row, torch.float64)._pass(point)
+    with torch.no_grad():
+        assert reduced.layers[0].rows.blocks is None
+        expected, others = Ascent(reduced, row, torch.float64)._pass(point)
+    assert torch.allclose(low, expected)
+    for mine, other in zip(gradients, others, strict=True):
+        assert torch.allclose(mine, other)
+
+
 def test_gradients_go_through_blocks():
     with tiling():
         with torch.no_grad():
             reduced, rows = reduce(made(plain, 7, 0.1), rounding=True)
+            rows = rows[torch.zeros(linear.MANY, dtype=torch.long)]
         slopes = [
             torch.full((1, len(layer.index)), 0.4, dtype=torch.float64, requires_grad=True)
             for layer in reduced.layers
         ]
         found = torch.autograd.grad(reduced.lower(rows, slopes).sum(), slopes)
+    assert reduced.layers[0].rows.blocks is None
     expected = torch.autograd.grad(reduced.lower(rows, slopes).sum(), slopes)
     for mine, other in zip(found, expected, strict=True):
         assert torch.allclose(mine, other)

@@ -7,9 +7,10 @@ few of the ReLUs before. A product with all rows is then a small product for eac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from maar.domains.reduced.linear import Affine
@@ -43,6 +44,30 @@ class Blocks:
         work = sum(part.affine.X.numel() + part.affine.Z.numel() for part in self.parts)
         return WORTH * work <= self.count * (self.pixels + self.columns)
 
+    def to(self, dtype: torch.dtype, scale: Tensor) -> Blocks:
+        """The same in another precision, the pixels' columns multiplied by a scale."""
+        parts = [
+            replace(
+                part,
+                affine=Affine(
+                    (part.affine.X * scale[part.pixels]).to(dtype),
+                    part.affine.Z.to(dtype),
+                    part.affine.c.to(dtype),
+                    part.affine.e.to(dtype),
+                ),
+            )
+            for part in self.parts
+        ]
+        return replace(self, parts=parts)
+
+    def back(self, X: Tensor, Z: Tensor) -> Tensor:
+        """The gradient of `times`: X and Z, each by its own part transposed, [R, count]."""
+        X, Z = X.T.contiguous(), Z.T.contiguous()
+        total = X.new_zeros(self.count, X.shape[1])
+        for part in self.parts:
+            total[part.rows] = part.affine.X @ X[part.pixels] + part.affine.Z @ Z[part.columns]
+        return total.T
+
     def times(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """weight @ the pixels' part, and weight @ that of the z."""
         weight = weight.T.contiguous()
@@ -68,6 +93,13 @@ class Spread(Affine):
     def blocks(self) -> Blocks | None:
         """The blocks, where computing with them pays."""
         return self.all if self.all.pays else None
+
+    def at(self, x: Tensor) -> Tensor:
+        """X x, without writing X out."""
+        found = self.c.new_empty(self.all.count)
+        for part in self.all.parts:
+            found[part.rows] = part.affine.X @ x[part.pixels]
+        return found
 
     @cached_property
     def X(self) -> Tensor:  # type: ignore[override]

@@ -16,6 +16,9 @@ from torch import Tensor
 if TYPE_CHECKING:
     from maar.domains.reduced.blocks import Blocks
 
+# From so many rows on, blocks are worth a gradient.
+MANY = 16
+
 
 @dataclass
 class Affine:
@@ -44,6 +47,10 @@ class Affine:
     def blocks(self) -> Blocks | None:
         """The same rows in blocks, where computing with them pays."""
         return None
+
+    def at(self, x: Tensor) -> Tensor:
+        """X x."""
+        return self.X @ x
 
     def __getitem__(self, keep: Tensor) -> Affine:
         return Affine(self.X[keep], self.Z[keep], self.c[keep], self.e[keep])
@@ -108,7 +115,8 @@ def replaced(
         part = part - split.sign * split.price
     lifted = to_above @ intercept if intercept.dim() == 1 else (to_above * intercept).sum(-1)
     added, applied = (torch.addmm, torch.addmv) if Z.dim() == 2 else (torch.baddbmm, _applied)
-    if layer.blocks is None:
+    # (for few rows that are bounded again and again, many small products are the slower way)
+    if layer.blocks is None or (part.requires_grad and len(part) < MANY):
         X, Z = added(rows.X, part, layer.X), added(rows.Z[..., :start], part, layer.Z)
     else:
         X, Z = layer.blocks.times(part)
