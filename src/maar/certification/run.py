@@ -16,10 +16,12 @@ import torch
 from torch import nn
 
 import maar
+from maar.certificates.folder import subject_of
 from maar.certification.display import Display, counts, result, subject
 from maar.certification.inquiry import Inquiry
 from maar.certification.network import Network
 from maar.certification.presets import choose
+from maar.certification.proving import certifiable
 from maar.certification.record import make_record
 from maar.certification.verifier import Verifier
 from maar.certification.work import work
@@ -30,6 +32,7 @@ from maar.core.machine import machine
 from maar.core.own import file_of
 from maar.core.own.neighbours import digest
 from maar.data import DataSet
+from maar.exchange.onnx_out import onnx_bytes
 from maar.networks.checking import LayerError
 from maar.records.stores import VERDICT_LINES, Subject, key_of
 from maar.records.verdicts import Tally
@@ -107,6 +110,7 @@ def make_plan(
     name: str = "",
     split: str = "test",
     source: dict[str, Any] | None = None,
+    certificates: bool = False,
     mask: Any = None,
 ) -> Plan:
     """Check the request. `limit` takes the first images of the split, `indices` those; else all.
@@ -114,6 +118,8 @@ def make_plan(
     `verifiers` are names of `VERIFIERS`; without them, `preset` is one of `PRESETS` (default:
     complete). `solver`, of `SOLVERS`, is for the mixed-integer programs of verifiers that have
     any. `timeout`: seconds for each image, all verifiers together. It is no part of the key.
+    `certificates`: verdicts come with proofs for `maar_check`; before a mixed-integer program,
+    verifiers whose proofs can be written down are asked.
     `eps` and `mask` are those of `maar.regions.perturbation`.
     """
     eps, moves = perturbation(eps, data.shape, data.info.span, mask)
@@ -123,6 +129,8 @@ def make_plan(
     if solver is not None:
         cascade = cascade.with_solver(solver)
     cascade = replace(cascade, timeout=timeout)
+    if certificates:
+        cascade = certifiable(cascade)
     chosen = _choose(data, split, limit, indices)
     try:
         network = Network(net, data.shape)
@@ -143,7 +151,15 @@ def make_plan(
         "verifiers": [spelled(verifier) for verifier in cascade.verifiers],
         **({} if moves is None else {"perturbation": moves.digest}),
     }
-    task = Task(network.net, data.shape, float(eps), cascade, moves)
+    about = None
+    if certificates:
+        if moves is not None:
+            raise UsageError(
+                "certificates are about one eps for every pixel, in [0, 1]: not about eps by place"
+                " or masks"
+            )
+        about = subject_of(onnx_bytes(network.net, data.shape), str(eps))
+    task = Task(network.net, data.shape, float(eps), cascade, moves, about)
     return Plan(task, data, chosen, subject, eps, name, split, source or {}, preset)
 
 

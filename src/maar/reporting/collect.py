@@ -39,6 +39,8 @@ class Store(Manifest):
     """By index of the image."""
     summary: Object
     """What the lines add up to."""
+    last_seal: str
+    """Of the last line; the key, where there are no seals."""
 
     @property
     def images(self) -> int:
@@ -221,7 +223,8 @@ def _store(path: Path, reader: Reader) -> Store | None:
     about = vars(manifest)
     if moves := word(manifest.content, "moves"):  # never to be taken for one eps in [0, 1]
         about = {**about, "data": f"{manifest.data}, {moves}"}
-    return Store(**about, path=path, lines=stored.records, summary=summary)
+    last = stored.seals[-1]
+    return Store(**about, path=path, lines=stored.records, summary=summary, last_seal=last)
 
 
 def _counted(stored: Stored, is_radius: bool) -> Object:
