@@ -18,6 +18,7 @@ with suppress(ImportError):  # (in a wheel, where the build has written it)
 
 _HOMES = {
     "maar.api.bounding": ("attack", "bounds"),
+    "maar.api.certificates": ("check",),
     "maar.api.certifying": ("certify", "radius"),
     "maar.api.checking": ("audit", "verify"),
     "maar.api.converting": ("convert",),
@@ -71,6 +72,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from maar.api.bounding import attack as attack
     from maar.api.bounding import bounds as bounds
+    from maar.api.certificates import check as check
     from maar.api.certifying import certify as certify
     from maar.api.certifying import radius as radius
     from maar.api.checking import audit as audit
