@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import maar
-from maar.certification.store import VERDICTS
+from maar.core.errors import UsageError
+from maar.records.stores import VERDICT_LINES
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +79,11 @@ def test_shares_and_text(result):
 
 def test_save_writes_what_the_command_writes(result, tmp_path):
     folder = result.save(tmp_path / "certs")
-    records = VERDICTS.read(folder)
+    records = VERDICT_LINES.read(folder).lines
     assert [record["verdict"] for record in records] == [image.verdict for image in result]
     assert (folder / "summary.json").exists()
     result.save(folder)  # the same question again
-    assert VERDICTS.read(folder) == records
+    assert VERDICT_LINES.read(folder).lines == records
 
 
 @pytest.mark.parametrize(
@@ -145,3 +146,9 @@ def test_workers_need_no_main_guard(tmp_path, way):
     first, count = done.stdout.split()
     assert first == "begin"  # once: the workers did not run the script again
     assert int(count) > 50
+
+
+def test_a_network_in_float64_is_refused_in_a_line():
+    net = nn.Sequential(nn.Linear(2, 2)).double()
+    with pytest.raises(UsageError, match=r"type torch.float64 \(accepted: torch.float32\)"):
+        maar.certify(net, torch.full((1, 2), 0.5), [0], 0.1, workers=1)

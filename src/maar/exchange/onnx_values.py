@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from maar.networks.checking import spell
-from maar.networks.supported import SUPPORTED, Shape
+from maar.networks.supported import Shape, shape_after
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Node:
 def then(link: Link, layer: nn.Module) -> Link:
     """`layer` after `link`."""
     try:
-        return Link(link, layer, SUPPORTED[type(layer)].shape(layer, link.shape))
+        return Link(link, layer, shape_after(layer, link.shape))
     except ValueError as reason:
         raise ValueError(f"does not fit an input of shape {spell(link.shape)}: {reason}") from None
 

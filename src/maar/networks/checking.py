@@ -8,7 +8,7 @@ from torch import nn
 
 from maar.core.errors import UsageError
 from maar.networks.layers import Residual
-from maar.networks.supported import SUPPORTED, Shape
+from maar.networks.supported import SUPPORTED, Shape, shape_after
 
 
 class LayerError(UsageError):
@@ -96,7 +96,7 @@ def _trace(net: nn.Sequential, shape: Shape, prefix: str) -> list[Step]:
             shape = ends[0]
         else:
             try:
-                shape = SUPPORTED[type(layer)].shape(layer, shape)
+                shape = shape_after(layer, shape)
             except ValueError as reason:
                 raise LayerError(
                     f"layer {index} ({layer}) does not fit an input of shape {spell(shape)}: "

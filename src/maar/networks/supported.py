@@ -151,3 +151,11 @@ SUPPORTED: dict[type[nn.Module], Rule] = {
     nn.AvgPool2d: Rule(_pool, _refuse_pool, ("kernel_size", "stride", "padding")),
     Residual: Rule(_same),  # its parts have their own rules
 }
+
+
+def shape_after(layer: nn.Module, shape: Shape) -> Shape:
+    """The shape that a supported layer gives; a ValueError if it does not fit."""
+    after = SUPPORTED[type(layer)].shape(layer, shape)
+    if 0 in after:
+        raise ValueError("it gives nothing")
+    return after

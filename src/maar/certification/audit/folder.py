@@ -14,9 +14,9 @@ from typing import Any
 
 from maar.certification.audit.disagreement import Disagreement
 from maar.certification.audit.lines import Frame, digest, parse, read
-from maar.certification.record import Record
 from maar.core.eps import Eps
 from maar.core.errors import MaarError, RunError, UsageError
+from maar.records.verdicts import Record
 
 MANIFEST = "manifest.json"
 LINES = "verdicts.jsonl"

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from maar.certification.audit.lines import digest
-from maar.certification.record import Record
 from maar.core import limits
 from maar.core.errors import MaarError
 from maar.core.unpacking import read_npz
+from maar.records.verdicts import Record
 
 Runner = Callable[[np.ndarray], np.ndarray]
 """Another program's forward pass, [1, *shape] to [1, classes], float32."""

@@ -8,7 +8,8 @@ from rich.text import Text
 from maar.certification import VERIFIERS
 from maar.certification.audit.proofs import ALPHA_CROWN, ATTACKED, COMPLETE, CROWN, REPEATED, TRUST
 from maar.certification.audit.run import REPLAYED, Report
-from maar.certification.tally import VERDICTS
+from maar.records.verdicts import VERDICTS
+from maar.terminal.tables import table as make
 
 # How a line was checked, and the head of its column.
 COLUMNS = {
@@ -36,11 +37,8 @@ def make_table(report: Report) -> Table:
     used = {level for _, _, level in report.levels}
     columns = {level: head for level, head in COLUMNS.items() if level in used}
     gap = 2 if len(columns) < 4 else 1  # the names of verifiers need the room
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
-    for head in ("verdict", "by"):
-        table.add_column(head)
-    for head in ("images", *columns.values(), "disagree"):
-        table.add_column(head, justify="right")
+    numbers = ("images", *columns.values(), "disagree")
+    table = make("verdict", "by", *numbers, right=numbers, gap=gap)
     kinds = {(verdict, by) for verdict, by, _ in report.levels} | set(report.refuted)
     for verdict, by in sorted(kinds, key=_order):
         agreeing = {
