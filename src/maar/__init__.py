@@ -8,13 +8,17 @@ Names are imported when they are first used: `import maar` costs no torch.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+with suppress(ImportError):  # (in a wheel, where the build has written it)
+    from maar._version import VERSION as __version__  # pyright: ignore[reportMissingImports]
 
 _HOMES = {
     "maar.api.bounding": ("attack", "bounds"),
+    "maar.api.certificates": ("check",),
     "maar.api.certifying": ("certify", "radius"),
     "maar.api.checking": ("audit", "verify"),
     "maar.api.converting": ("convert",),
@@ -68,6 +72,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from maar.api.bounding import attack as attack
     from maar.api.bounding import bounds as bounds
+    from maar.api.certificates import check as check
     from maar.api.certifying import certify as certify
     from maar.api.certifying import radius as radius
     from maar.api.checking import audit as audit

@@ -50,7 +50,7 @@ def test_a_run_needs_no_flags(here, maar, capsys):
     assert summary["falsified"] >= 1
     assert summary["unknown"] == summary["error"] == summary["pending"] == 0
     counts = ", ".join(f"{summary[k]} {k}" for k in ("misclassified", "falsified", "verified"))
-    assert f"{counts}, 0 open, 0 error" in out
+    assert f"{counts}, 0 unknown, 0 error" in out
     assert f"certified {100 * summary['certified']:.2f} %" in out
     assert "95 % interval" not in out
     # `maar runs` shows it
@@ -92,7 +92,7 @@ def test_several_eps_are_compared(here, maar, flags):
     assert [store.name[:8] for store in stores] == ["eps-0.05", "eps-0.1-"]
     (header, *rows) = [line.split() for line in out.splitlines()[-3:]]
     assert header == [
-        *("eps", "misclassified", "falsified", "verified", "open", "error", "certified"),
+        *("eps", "misclassified", "falsified", "verified", "unknown", "error", "certified"),
         *("upper", "bound"),
     ]
     for row, store, eps in zip(rows, stores, ("0.05", "0.1"), strict=True):
@@ -360,3 +360,20 @@ def test_help_needs_no_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "quick_pgd" in done.stdout
+
+
+def test_a_stages_weights_are_exported(here):
+    from maar.exchange.onnx_in import read_onnx
+    from maar.training.checkpoint import load_weights, save_weights
+    from maar.training.run import load_network
+
+    file = here / "runs/my/checkpoints/stage-1-last.safetensors"
+    net, _ = load_network("runs/my", "stage-1-last")
+    net[-1].bias.data.fill_(7.0)  # unlike the end of the run
+    save_weights(file, net, load_weights(file)[1])
+    found = {}
+    for weights in ("model", "stage-1-last"):
+        assert main(["export", "runs/my", "--weights", weights, "--onnx", f"{weights}.onnx"]) == 0
+        found[weights] = read_onnx(f"{weights}.onnx")[-1].bias.tolist()
+    assert found["stage-1-last"] == [7.0, 7.0] != found["model"]
+    assert main(["export", "runs/my", "--weights", "stage-9-last", "--onnx", "x.onnx"]) == 2

@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from maar.api.tensors import data_of, images_of, labels_of, network_of, radius_of
+from maar.api.tensors import data_of, images_of, labels_of, network_of
 from maar.certification.agenda import Job
 from maar.certification.cascade import Settled
-from maar.certification.display import CERTIFICATION as VIEW
 from maar.certification.display import Display, make_display, result
+from maar.certification.inquiry import Inquiry
 from maar.certification.radius.run import LARGEST, RADIUS, TOLERANCE, make_radius_plan
 from maar.certification.radius.run import TIMEOUT as RADIUS_TIMEOUT
 from maar.certification.radius.search import Measured
 from maar.certification.run import CERTIFICATION, TIMEOUT, Plan, make_plan
-from maar.certification.work import Kind, jobs_of, work
+from maar.certification.work import jobs_of, work
 from maar.certification.workers import LOCAL, Results, Task, Team
 from maar.networks.checking import trace
 from maar.records.verdicts import Tally
@@ -166,6 +166,8 @@ def certify(
     workers: int | None = None,
     progress: bool = False,
     classes: Sequence[str] | None = None,
+    mask: Any = None,
+    span: Any = "auto",
 ) -> CertifyResult:
     """Decide for each image whether any perturbation within eps can change its label.
 
@@ -174,7 +176,8 @@ def certify(
         x: Images in [0, 1], `[n, *shape]`; a tensor or an array. Verdicts are about its values
             as float32.
         y: Labels, `[n]`.
-        eps: L-infinity radius: a number, or text such as "2/255".
+        eps: L-infinity radius: a number, or text such as "2/255"; or one for each channel or
+            feature, or an array that broadcasts to an input.
         preset: `"complete"` (default), `"fast"` or `"paper"`.
         verifiers: Names of verifiers to ask in this order, instead of a preset.
         solver: Solver for mixed-integer programs of verifiers that have any.
@@ -182,6 +185,9 @@ def certify(
         workers: Processes, one thread each (default: one a core, fewer for few images).
         progress: Print a live table.
         classes: Names of the classes, for tables.
+        mask: Where inputs move: booleans that broadcast to an input. Everything else is fixed.
+        span: Range that inputs keep to: (low, high), numbers or one for each place; None for no
+            range. By default [0, 1] for images, and none for the rows of a table, `[n, d]`.
 
     Returns:
         A `CertifyResult`: `result.verified` is a bool tensor, `result[3]` one image's verdict.
@@ -190,15 +196,16 @@ def certify(
         UsageError: If an argument does not fit; the message names it and what is accepted.
     """
     plan = make_plan(
-        *_subject(model, x, y, classes),
-        radius_of(eps),
+        *_subject(model, x, y, classes, span),
+        eps,
+        mask=mask,
         preset=preset,
         verifiers=verifiers,
         solver=solver,
         timeout=timeout,
         name=_name(model),
     )
-    display = make_display(VIEW) if progress else Display[Tally]()
+    display = make_display(CERTIFICATION) if progress else Display[Tally]()
     settled = _settle(plan, CERTIFICATION, workers, display)
     images = tuple(
         ImageVerdict(
@@ -270,7 +277,7 @@ def radius(
         workers: Processes, one thread each.
     """
     plan = make_radius_plan(
-        *_subject(model, x, y, None),
+        *_subject(model, x, y, None, "auto"),
         largest,
         tolerance=tolerance,
         preset=preset,
@@ -292,12 +299,14 @@ def radius(
     )
 
 
-def _subject(model: Any, x: Any, y: Any, classes: Sequence[str] | None) -> tuple[Any, Any]:
+def _subject(
+    model: Any, x: Any, y: Any, classes: Sequence[str] | None, span: Any
+) -> tuple[Any, Any]:
     net = network_of(model)
     x = images_of(x, net)
     y = labels_of(y, x)
     outputs = math.prod(trace(net, tuple(x.shape[1:]))[-1].shape)
-    return net, data_of(x, y, outputs, classes)
+    return net, data_of(x, y, outputs, classes, span=span)
 
 
 def _name(model: Any) -> str:
@@ -305,12 +314,12 @@ def _name(model: Any) -> str:
 
 
 def _settle(
-    plan: Plan, kind: Kind[Any], workers: int | None, display: Display[Any]
+    plan: Plan, inquiry: Inquiry[Any], workers: int | None, display: Display[Any]
 ) -> tuple[Settled, ...]:
     """Settle every image of the plan, in order of the batch."""
     count = len(plan.indices)
     workers = LOCAL.size(count) if workers is None else workers
-    tally, settled = kind.tally(plan), {}
+    tally, settled = inquiry.tally(plan), {}
     display.begin(plan, tally, min(workers, count), 0)
     try:
         with contextlib.closing(
@@ -318,7 +327,7 @@ def _settle(
         ) as results:
             for job, each in results:
                 settled[job.index] = each
-                record = kind.record(job.index, job.y, each, plan.task.cascade.timeout)
+                record = inquiry.record(job.index, job.y, each, plan.task.cascade.timeout)
                 tally.add(record)
                 display.add(record, tally)
     finally:
@@ -326,19 +335,21 @@ def _settle(
     return tuple(settled[index] for index in plan.indices)
 
 
-def _records(plan: Plan, kind: Kind[Any], settled: Sequence[Settled]) -> list[dict[str, Any]]:
+def _records(plan: Plan, inquiry: Inquiry[Any], settled: Sequence[Settled]) -> list[dict[str, Any]]:
     labels = plan.data.labels(plan.split, plan.indices).tolist()
     limit = plan.task.cascade.timeout
     rows = zip(plan.indices, labels, settled, strict=True)
-    return [kind.record(index, label, each, limit) for index, label, each in rows]
+    return [inquiry.record(index, label, each, limit) for index, label, each in rows]
 
 
-def _save(folder: str | Path, plan: Plan, kind: Kind[Any], settled: Sequence[Settled]) -> Path:
+def _save(
+    folder: str | Path, plan: Plan, inquiry: Inquiry[Any], settled: Sequence[Settled]
+) -> Path:
     """Write the folder as `work` does, with verdicts that are known already."""
     known = dict(zip(plan.indices, settled, strict=True))
 
     def settle_all(task: Task, jobs: Sequence[Job], workers: int) -> Results:
         yield from ((job, known[job.index]) for job in jobs)
 
-    work(plan, kind, folder, workers=1, team=Team(lambda images: 1, settle_all))
+    work(plan, inquiry, folder, workers=1, team=Team(lambda images: 1, settle_all))
     return Path(folder)

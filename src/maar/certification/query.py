@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from maar.certificates.notes import Notes
 from maar.certification.network import Network
 from maar.domains.bound import margins
 from maar.regions import Ball
+from maar.regions.perturbation import Perturbation
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +40,24 @@ class Query:
     seed: int = 0
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)
     deadline: float = math.inf
+    moves: Perturbation | None = None
+    """Where the input may move, unless it is by eps everywhere within [0, 1]."""
+    notes: Notes | None = field(default=None, repr=False)
+    """Where verifiers leave what a certificate needs; None where none is asked for."""
 
     @staticmethod
-    def of(network: Network, x: Tensor, y: int, eps: float, seed: int = 0) -> Query:
+    def of(
+        network: Network,
+        x: Tensor,
+        y: int,
+        eps: float,
+        seed: int = 0,
+        moves: Perturbation | None = None,
+        notes: Notes | None = None,
+    ) -> Query:
         """The whole question: every class but y is open."""
-        return Query(network, x, y, eps, tuple(k for k in range(network.classes) if k != y), seed)
+        targets = tuple(k for k in range(network.classes) if k != y)
+        return Query(network, x, y, eps, targets, seed, moves=moves, notes=notes)
 
     def narrowed(self, targets: Iterable[int]) -> Query:
         """The same question about fewer classes."""
@@ -54,7 +69,11 @@ class Query:
 
     def ball(self, dtype: torch.dtype = torch.float32) -> Ball:
         """The ball; its corners are rounded outwards, its points inwards."""
-        return Ball(self.x.to(dtype), self.eps)
+        return self.around(self.x.to(dtype))
+
+    def around(self, x: Tensor) -> Ball:
+        """The balls of this question's size around other inputs."""
+        return Ball(x, self.eps) if self.moves is None else self.moves.ball(x)
 
     def margins(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The rows z_y - z_k of the open classes, [1, open, classes]."""

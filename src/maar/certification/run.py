@@ -16,19 +16,24 @@ import torch
 from torch import nn
 
 import maar
-from maar.certification.display import Display
+from maar.certificates.folder import subject_of
+from maar.certification.display import Display, counts, result, subject
+from maar.certification.inquiry import Inquiry
 from maar.certification.network import Network
 from maar.certification.presets import choose
+from maar.certification.proving import certifiable
 from maar.certification.record import make_record
-from maar.certification.work import Kind, work
+from maar.certification.work import work
 from maar.certification.workers import LOCAL, Task, Team
 from maar.core.eps import Eps
 from maar.core.errors import UsageError
 from maar.core.machine import machine
 from maar.data import DataSet
+from maar.exchange.onnx_out import onnx_bytes
 from maar.networks.checking import LayerError
 from maar.records.stores import VERDICT_LINES, Subject, key_of
 from maar.records.verdicts import Tally
+from maar.regions.perturbation import Perturbation, perturbation
 
 # Seconds for an image: several times what the hardest of a thousand took.
 TIMEOUT = 120.0
@@ -52,6 +57,11 @@ class Plan:
     """Of the verifiers; empty if they were listed."""
 
     @property
+    def moves(self) -> Perturbation | None:
+        """Where inputs may move, unless it is by eps everywhere within [0, 1]."""
+        return self.task.moves
+
+    @property
     def key(self) -> str:
         """The hash of weights, data, eps and verifiers."""
         return key_of(self.subject)
@@ -62,6 +72,9 @@ class Plan:
         return {
             "network": self.name,
             "data": self.data.name,
+            "classes": list(self.data.classes),
+            "prepared": self.data.info.note,
+            "moves": "" if self.moves is None else str(self.moves),
             "split": self.split,
             "images": self.data.size(self.split),
             "verifiers": self.task.cascade.names,
@@ -77,13 +90,13 @@ def _tally(plan: Plan) -> Tally:
     return Tally(len(plan.indices), plan.data.size(plan.split), plan.task.cascade.names)
 
 
-CERTIFICATION = Kind(VERDICT_LINES, make_record, _tally)
+CERTIFICATION = Inquiry(VERDICT_LINES, make_record, _tally, subject, result, counts, "each")
 
 
 def make_plan(
     net: nn.Sequential,
     data: DataSet,
-    eps: float,
+    eps: Any,
     *,
     verifiers: Sequence[str] | None = None,
     preset: str | None = None,
@@ -94,20 +107,27 @@ def make_plan(
     name: str = "",
     split: str = "test",
     source: dict[str, Any] | None = None,
+    certificates: bool = False,
+    mask: Any = None,
 ) -> Plan:
     """Check the request. `limit` takes the first images of the split, `indices` those; else all.
 
     `verifiers` are names of `VERIFIERS`; without them, `preset` is one of `PRESETS` (default:
     complete). `solver`, of `SOLVERS`, is for the mixed-integer programs of verifiers that have
     any. `timeout`: seconds for each image, all verifiers together. It is no part of the key.
+    `certificates`: verdicts come with proofs for `maar_check`; before a mixed-integer program,
+    verifiers whose proofs can be written down are asked.
+    `eps` and `mask` are those of `maar.regions.perturbation`.
     """
-    eps = eps if isinstance(eps, Eps) else Eps(eps)
+    eps, moves = perturbation(eps, data.shape, data.info.span, mask)
     if not timeout > 0:
         raise UsageError(f"timeout = {timeout} (accepted: a number of seconds > 0, or inf)")
     preset, cascade = choose(verifiers, preset)
     if solver is not None:
         cascade = cascade.with_solver(solver)
     cascade = replace(cascade, timeout=timeout)
+    if certificates:
+        cascade = certifiable(cascade)
     chosen = _choose(data, split, limit, indices)
     try:
         network = Network(net, data.shape)
@@ -126,8 +146,17 @@ def make_plan(
         "split": split if split == "test" else f"{split} {data.size(split)}",
         "eps": float(eps),
         "verifiers": [repr(verifier) for verifier in cascade.verifiers],
+        **({} if moves is None else {"perturbation": moves.digest}),
     }
-    task = Task(network.net, data.shape, float(eps), cascade)
+    about = None
+    if certificates:
+        if moves is not None:
+            raise UsageError(
+                "certificates are about one eps for every pixel, in [0, 1]: not about eps by place"
+                " or masks"
+            )
+        about = subject_of(onnx_bytes(network.net, data.shape), str(eps))
+    task = Task(network.net, data.shape, float(eps), cascade, moves, about)
     return Plan(task, data, chosen, subject, eps, name, split, source or {}, preset)
 
 

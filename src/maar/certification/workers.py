@@ -22,14 +22,18 @@ import torch
 from torch import nn
 
 from maar.attacks import margin
+from maar.certificates.notes import Notes
+from maar.certificates.proof import Subject
 from maar.certification.agenda import LAST, Agenda, Job, Piece
 from maar.certification.cascade import Cascade, Settled
 from maar.certification.fork_server import ECHO, start
 from maar.certification.network import PRECISIONS, Network
+from maar.certification.proving import certificate
 from maar.certification.query import Query
 from maar.certification.verdict import Status
 from maar.core.errors import RunError
 from maar.core.process import prepare
+from maar.regions.perturbation import Perturbation
 
 # A worker's start costs about as much as so many easy images.
 WORTH_A_WORKER = 20
@@ -45,39 +49,55 @@ class Task:
     shape: tuple[int, ...]
     eps: float
     cascade: Cascade
+    moves: Perturbation | None = None
+    subject: Subject | None = None
+    """What certificates are about; None where none are asked for."""
 
     def prepared(self) -> Prepared:
         """Compile the network now, so that the first image's time is its own."""
         network = Network(self.net, self.shape)
         for dtype in PRECISIONS:
             network.graph(dtype)
-        return Prepared(network, self.eps, self.cascade)
+        return Prepared(self, network)
+
+    def begin(self, network: Network, jobs: Sequence[Job]) -> list[Settled]:
+        """Find out what is found out quickly about the images of one block."""
+        queries = [self._query(network, job) for job in jobs]
+        begun = self.cascade.begin(queries)
+        for query, settled in zip(queries, begun, strict=True):
+            self._certify(query, settled)
+        return begun
+
+    def settle(self, network: Network, job: Job, begun: Settled) -> Settled:
+        """Settle one image; its random seed is its index, whoever works on it."""
+        query = self._query(network, job)
+        settled = self.cascade.settle(query, begun)
+        self._certify(query, settled)
+        return settled
+
+    def _query(self, network: Network, job: Job) -> Query:
+        notes = None if self.subject is None else Notes()
+        x = torch.from_numpy(job.x)[None]
+        return Query.of(network, x, job.y, self.eps, job.index, self.moves, notes)
+
+    def _certify(self, query: Query, settled: Settled) -> None:
+        """Write the certificate of an image that is settled, if one is asked for."""
+        if self.subject is not None and settled.is_final:
+            settled.proof = certificate(query, settled, self.subject, self.cascade.timeout)
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A task with its network compiled."""
 
+    task: Task
     network: Network
-    eps: float
-    cascade: Cascade
 
     def work_on(self, piece: Piece) -> list[Settled]:
-        """One answer for each job of the piece."""
+        """Return one answer for each job of the piece."""
         if piece.begun is None:
-            return self.begin(piece.jobs)
-        return [self.settle(job, piece.begun) for job in piece.jobs]
-
-    def begin(self, jobs: Sequence[Job]) -> list[Settled]:
-        """What can be found out quickly about the images of one block."""
-        return self.cascade.begin([self._query(job) for job in jobs])
-
-    def settle(self, job: Job, begun: Settled) -> Settled:
-        """The verdict on one image; its chance is its index, whoever works on it."""
-        return self.cascade.settle(self._query(job), begun)
-
-    def _query(self, job: Job) -> Query:
-        return Query.of(self.network, torch.from_numpy(job.x)[None], job.y, self.eps, job.index)
+            return self.task.begin(self.network, piece.jobs)
+        return [self.task.settle(self.network, job, piece.begun) for job in piece.jobs]
 
 
 def cores() -> int:

@@ -61,8 +61,8 @@ def main(argv: Sequence[str]) -> int:
     from rich.console import Console
 
     from maar.certification.display import make_display
-    from maar.certification.radius.display import RADIUS, each
-    from maar.certification.radius.run import TIMEOUT, make_radius_plan, run_radius
+    from maar.certification.radius.display import each
+    from maar.certification.radius.run import RADIUS, TIMEOUT, make_radius_plan, run_radius
 
     data = load_data(args, subject)
     plan = make_radius_plan(
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return farewell(f"the same command continues {out}")
     if len(records) <= FEW:
-        Console().print("", each(records), "")
+        Console().print("", each(records, data.classes), "")
     print(f"radii in {out}")
     if failed := tally.counts["error"]:
         raise RunError(f"{failed} of {tally.images} images failed, such as {tally.last_error}")

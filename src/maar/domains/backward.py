@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from maar.core import clock
 from maar.domains.affine import Conv, conv_of, per_channel
-from maar.domains.graph import Add, Graph
+from maar.domains.graph import Add, Graph, by_sparse
 from maar.domains.interval import EXTRA, Boxes, scale_at
 from maar.domains.rounding import gamma, halves
 from maar.domains.rows import Rows, add, picked
@@ -49,6 +50,7 @@ class Backward:
             here = waiting.pop(i + 1, None)
             if here is None:
                 continue
+            clock.check()
             node = graph.nodes[i]
             below: Rows | None
             if isinstance(node.op, nn.ReLU):
@@ -182,6 +184,8 @@ def _linear(run: Backward, i: int, rows: Rows) -> Rows:
     if rows.unit:
         which, sign = picked(rows)
         return rows.with_A(op.weight[which] * sign)
+    if kept := run.boxes.graph.sparse(i):
+        return rows.with_A(by_sparse(kept[2], rows.A))
     return rows.with_A(rows.A @ op.weight)
 
 

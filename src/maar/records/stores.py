@@ -24,7 +24,7 @@ from maar.core.errors import RunError, UsageError
 from maar.core.seals import BrokenSeal, holds, open_line, strict_json
 from maar.core.unpacking import read_limited
 from maar.records.checks import MOST_IMAGES, About, indices_of, spans, text, whole
-from maar.records.reading import number, word
+from maar.records.reading import number, word, words
 from maar.records.verdicts import Record, check_record
 
 LOCK = ".lock"
@@ -40,6 +40,8 @@ SEALED = 3
 """The first format with seals."""
 EVIDENCE = "counterexample"
 LAST = "last_seal"
+PERTURBATION = "perturbation.npz"
+"""The radius of each place and the range, where they are not one eps in [0, 1]."""
 
 Subject = dict[str, Any]
 """What the lines are about: hashes of weights and data, eps, verifiers."""
@@ -85,6 +87,16 @@ class Manifest:
         return number(self.subject, "eps") or 0.0
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes in label order; empty in folders of earlier versions."""
+        return words(self.content, "classes")
+
+    @property
+    def prepared(self) -> str:
+        """What was done to the images before anything else saw them; empty for nothing."""
+        return word(self.content, "prepared")
+
+    @property
     def hash(self) -> str:
         """Hash of the weights."""
         return word(self.subject, "weights")
@@ -92,8 +104,10 @@ class Manifest:
     @property
     def weights(self) -> str:
         """`model`, or a stage's such as `stage-1-last`; earlier versions have it in the name."""
-        stage = re.search(r"\((stage-\d+-\w+)\)$", self.network)
-        return str(self.source.get("weights") or (stage[1] if stage else MODEL))
+        named = re.search(r"\((stage-\d+-\w+)\)$", self.network)
+        asked = word(self.source, "weights") or (named[1] if named else MODEL)
+        # (a network of one's own has its weights in a file: they are its only ones)
+        return asked if asked.startswith("stage-") else MODEL
 
 
 @dataclass(frozen=True, eq=False)

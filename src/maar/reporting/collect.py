@@ -26,6 +26,9 @@ from maar.records.runs import CONFIG, RunFiles, read_run
 from maar.records.stores import EVIDENCE, MANIFEST, VERDICT_LINES, Manifest, Stored, read_manifest
 from maar.records.verdicts import Tally
 
+CERTIFICATES = "certificates"
+"""A folder in a certification's, whose manifest is one of certificates."""
+
 
 @dataclass(frozen=True, eq=False)
 class Store(Manifest):
@@ -36,6 +39,8 @@ class Store(Manifest):
     """By index of the image."""
     summary: Object
     """What the lines add up to."""
+    last_seal: str
+    """Of the last line; the key, where there are no seals."""
 
     @property
     def images(self) -> int:
@@ -170,6 +175,7 @@ def _run(path: Path, reader: Reader) -> Run:
     run = read_run(path)
     reader.problems += run.problems
     folders = [manifest.parent for manifest in sorted(path.glob(f"**/{MANIFEST}"))]
+    folders = [folder for folder in folders if folder.name != CERTIFICATES]
     stores = [store for folder in folders if (store := _store(folder, reader))]
     return _with(Run(**vars(run), name=path.resolve().name), stores, read_evaluations(path, reader))
 
@@ -214,7 +220,11 @@ def _store(path: Path, reader: Reader) -> Store | None:
             tell(f"{file} is not the counterexample that its line names")
     name = "largest" if is_radius else "eps"
     summary = {name: number(manifest.subject, name) or 0.0, **_counted(stored, is_radius)}
-    return Store(**vars(manifest), path=path, lines=stored.records, summary=summary)
+    about = vars(manifest)
+    if moves := word(manifest.content, "moves"):  # never to be taken for one eps in [0, 1]
+        about = {**about, "data": f"{manifest.data}, {moves}"}
+    last = stored.seals[-1]
+    return Store(**about, path=path, lines=stored.records, summary=summary, last_seal=last)
 
 
 def _counted(stored: Stored, is_radius: bool) -> Object:
