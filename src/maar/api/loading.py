@@ -65,12 +65,16 @@ class Run:
     @cached_property
     def network(self) -> nn.Sequential:
         """The trained network: an ordinary module, in evaluation mode, on images in [0, 1]."""
-        return self._loaded[0]
+        from maar.training.run import load_network
+
+        return load_network(self.path, self.weights)[0]
 
     @property
     def config(self) -> Config:
         """The configuration that it was trained with."""
-        return self._loaded[1]
+        from maar.config import load
+
+        return load(self.path)
 
     @cached_property
     def result(self) -> dict[str, Any]:
@@ -83,12 +87,6 @@ class Run:
         """One entry for each finished epoch."""
         file = self.path / "metrics.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-    @cached_property
-    def _loaded(self) -> tuple[nn.Sequential, Config]:
-        from maar.training.run import load_network
-
-        return load_network(self.path, self.weights)
 
 
 def load(

@@ -53,6 +53,7 @@ NETWORKS = Registry(
         "cnn7": f"{_ROOM}.cnn7:cnn7",
         "resnet_small": f"{_ROOM}.resnet_small:resnet_small",
     },
+    group="maar.networks",
 )
 
 _WHERE = {
