@@ -174,7 +174,8 @@ def certify(
 
     Args:
         model: An `nn.Module`, a run, or the name of a run's folder, an ONNX file or `zoo:NAME`.
-        x: Images in [0, 1], `[n, *shape]`; a tensor or an array.
+        x: Images in [0, 1], `[n, *shape]`; a tensor or an array. Verdicts are about its values
+            as float32.
         y: Labels, `[n]`.
         eps: L-infinity radius: a number, or text such as "2/255"; or one for each channel or
             feature, or an array that broadcasts to an input.

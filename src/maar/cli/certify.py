@@ -128,7 +128,7 @@ def joined(argv: Sequence[str]) -> list[str]:
     return words
 
 
-def _plans(args: Certify, asked: list[str | None]) -> list[tuple[Subject, Plan, Path]]:
+def _plans(args: Certify, asked: Sequence[str | None]) -> list[tuple[Subject, Plan, Path]]:
     """Every request checked, before the first is begun."""
     radii = None
     if args.eps_file is not None:
