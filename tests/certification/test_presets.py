@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from maar.certification import CASCADE, VERIFIERS
-from maar.certification.display import CERTIFICATION, make_display
+from maar.certification.display import make_display
 from maar.certification.network import Network
 from maar.certification.presets import DEFAULT, PRESETS, cascade, choose
 from maar.certification.query import Query
-from maar.certification.run import make_plan, run
+from maar.certification.run import CERTIFICATION, make_plan, run
 from maar.certification.verdict import Status
 from maar.cli.certify import main
 from maar.core.errors import UsageError

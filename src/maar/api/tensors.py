@@ -40,7 +40,7 @@ def network_of(model: Any) -> nn.Sequential:
 
 
 def images_of(x: Any, net: nn.Sequential) -> Tensor:
-    """Return a batch as float32 on the CPU, checked against the network."""
+    """Return a batch rounded to float32 on the CPU, checked against the network."""
     x = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x)
     if x.dim() < 2 or not len(x):
         raise UsageError(
@@ -49,6 +49,8 @@ def images_of(x: Any, net: nn.Sequential) -> Tensor:
     if not x.is_floating_point():
         raise UsageError(f"x is of type {x.dtype} (accepted: floating point in [0, 1])")
     x = x.detach().to("cpu", torch.float32)
+    if not bool(torch.isfinite(x).all()):
+        raise UsageError("x has values that are NaN or infinite (accepted: finite numbers)")
     check(net, tuple(x.shape[1:]))
     return x
 

@@ -15,9 +15,10 @@ from maar.core.errors import UsageError
 if TYPE_CHECKING:
     from maar.experiments.launch import Launcher
 
-DESCRIPTION = """Search knobs of a recipe. Each trial trains, then certifies validation images; test
-images are never loaded. Shows the trials that no other beats in accuracy and certified robustness
-(CR), and writes OUT/chosen.toml and OUT/tune.json. The flags below are those of `maar train`."""
+DESCRIPTION = """Search knobs of a recipe. Each trial trains, then certifies validation images;
+test images are never loaded. Shows the trials that no other beats in accuracy
+and certified robustness (CR), and writes OUT/chosen.toml and OUT/tune.json.
+The flags below are those of `maar train`."""
 
 
 def main(argv: Sequence[str]) -> int:
