@@ -79,3 +79,9 @@ def test_leaves_that_do_not_cover_make_no_tree(missing):
     keep = [n for n in range(4) if n != missing]
     with pytest.raises(Unproved):
         preorder(sign[keep])
+
+
+def test_zoo_checks_a_network_that_is_named():
+    from maar.cli.main import main
+
+    assert main(["zoo", "--check", "3"]) == 2
