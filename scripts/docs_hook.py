@@ -1,19 +1,22 @@
 """mkdocs hook: pages that are made when the documentation is built, so that none can fall behind.
 
-`cli.md` is what each command says with `--help` (`python scripts/docs_hook.py` prints it without
-mkdocs); `results.md` is what `maar reproduce` has written; `contributing.md` and `changelog.md` are
-the files at the top of the repository.
+- `index.md` is the README.
+- `cli.md` has the help text of each command (`python scripts/docs_hook.py` prints it).
+- `results.md` has the tables that `maar reproduce` wrote.
+- `tutorials/` has the notebooks of `examples/` with their outputs.
+- `contributing.md` and `changelog.md` are the files at the top of the repository.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from maar.cli.main import COMMANDS
 
@@ -94,6 +97,37 @@ def results(root: Path) -> str:
     return "\n".join([RESULTS, *(re.sub("^#", "##", text, flags=re.M) for text in texts)])
 
 
+def home(root: Path) -> str:
+    """Return the README as the home page of the site."""
+    text = (root / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    text = re.sub(r"\]\(results/cpu[^)]*\)", "](results.md)", text)
+    links = {"examples": "tutorials/certify_your_model.md", "CONTRIBUTING.md": "contributing.md"}
+    for target, page in links.items():
+        text = text.replace(f"]({target})", f"]({page})")
+    return text.replace("[CITATION.cff](CITATION.cff)", "`CITATION.cff`")
+
+
+def tutorial(path: Path) -> str:
+    """Return a notebook as Markdown, with the outputs that it was saved with."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        parts += [_shown(output) for output in cell.get("outputs", [])]
+    note = f"*This page is the notebook `examples/{path.name}` of the repository.*"
+    return "\n\n".join([*parts, note])
+
+
+def _shown(output: dict[str, Any]) -> str:
+    """Return a cell's output as Markdown: a picture, or plain text."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        png = "".join(data["image/png"]).replace("\n", "")
+        return f"![Output of the cell above](data:image/png;base64,{png})"
+    text = "".join(output.get("text", data.get("text/plain", "")))
+    return f"```text\n{text.rstrip()}\n```"
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Called by mkdocs once the files of docs/ are known."""
     from mkdocs.structure.files import File
@@ -101,6 +135,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     root = Path(config.docs_dir).parent
     files.append(File.generated(config, "cli.md", content=command_line()))
     files.append(File.generated(config, "results.md", content=results(root)))
+    files.append(File.generated(config, "index.md", content=home(root)))
+    for path in sorted((root / "examples").glob("*.ipynb")):
+        page = f"tutorials/{path.stem}.md"
+        files.append(File.generated(config, page, content=tutorial(path)))
     for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
         # links of a file at the top start with docs/, those of a page in docs/ do not
         text = (root / name).read_text(encoding="utf-8").replace("](docs/", "](")

@@ -19,19 +19,27 @@ BEGIN, END = "<!-- measured: scripts/readme_results.py -->", "<!-- end of measur
 
 def block(result: dict[str, Any]) -> str:
     """The table, and below it what it was measured with."""
-    head = ["system", "ACC %", "published", "CR %", "published", "CR at most %", "seeds", "minutes"]
+    head = [
+        "system",
+        "ACC %",
+        "published",
+        "CR %",
+        "published",
+        "upper bound %",
+        "seeds",
+        "minutes",
+    ]
     rows = [_row(row) for row in result["rows"] if row["seeds"]]
     images = {row["images"] for row in result["rows"] if row["seeds"]}
     assert len(images) == 1, "rows of different images cannot stand in one table"
     return (
         f"{markdown_table(head, rows)}\n\n"
-        f"{images.pop():,} test images; {result['hardware']}; minutes of one core, other runs "
-        "beside it, to train and certify one network (median); mean ± standard deviation over the "
-        "seeds. "
-        f"Not the paper's protocol: {result['banner']}; proofs by branch and bound instead of the "
-        "paper's MILP. In parentheses: published with another network or verifier than the "
-        "paper's. "
-        f"Networks: {_networks(result)}.{_missing(result)}{_warning(result)} "
+        f"{images.pop():,} test images; mean ± standard deviation over the seeds. "
+        "Minutes: median single-core minutes to train and certify one network, with other jobs "
+        f"running ({result['hardware']}). "
+        f"Not the paper's protocol: {result['banner']}. Proofs by branch and bound instead of the "
+        "paper's MILP. In parentheses: published with another network or verifier. "
+        f"Networks: {_networks(result)}.{_missing(result)}{_warning(result)}{_weights(result)} "
         f"Made by\n`{result['command']}`."
     )
 
@@ -44,6 +52,10 @@ def _missing(result: dict[str, Any]) -> str:
 def _warning(result: dict[str, Any]) -> str:
     said = caveats(result)
     return f" {said[0].upper()}{said[1:]}." if said else ""
+
+
+def _weights(result: dict[str, Any]) -> str:
+    return f" Weights: {result['weights']}." if result["weights"] else ""
 
 
 def _networks(result: dict[str, Any]) -> str:

@@ -14,6 +14,8 @@ ROOT = Path(maar.__file__).parent
 WORDS = {"data", "networks", "domains", "regions", "attacks"}
 ALLOWED: dict[str, set[str]] = {
     "core": set(),
+    "records": set(),
+    "terminal": set(),
     "data": set(),
     "networks": set(),
     "domains": {"data", "networks"},
@@ -21,11 +23,11 @@ ALLOWED: dict[str, set[str]] = {
     "attacks": WORDS,
     "methods": WORDS,
     "config": WORDS | {"methods"},
-    "training": WORDS | {"methods", "config"},
-    "certification": WORDS,
+    "training": WORDS | {"methods", "config", "records", "terminal"},
+    "certification": WORDS | {"records", "terminal"},
     "exchange": {"networks"},
     "zoo": {"networks", "training"},
-    "reporting": {"data"},
+    "reporting": {"data", "records"},
     "experiments": {
         "data",
         "networks",
@@ -34,6 +36,8 @@ ALLOWED: dict[str, set[str]] = {
         "training",
         "certification",
         "reporting",
+        "records",
+        "terminal",
     },
 }
 ANYTHING = {"api", "cli", "__init__", "__main__"}

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import maar
-from maar.certification.store import VERDICTS
+from maar.records.stores import VERDICT_LINES
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +78,11 @@ def test_shares_and_text(result):
 
 def test_save_writes_what_the_command_writes(result, tmp_path):
     folder = result.save(tmp_path / "certs")
-    records = VERDICTS.read(folder)
+    records = VERDICT_LINES.read(folder).lines
     assert [record["verdict"] for record in records] == [image.verdict for image in result]
     assert (folder / "summary.json").exists()
     result.save(folder)  # the same question again
-    assert VERDICTS.read(folder) == records
+    assert VERDICT_LINES.read(folder).lines == records
 
 
 @pytest.mark.parametrize(

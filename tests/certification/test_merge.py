@@ -7,8 +7,8 @@ import pytest
 
 from maar.certification.compare import require_agreement
 from maar.certification.merge import merge
-from maar.certification.store import open_store
 from maar.core.errors import RunError, UsageError
+from maar.records.writing import open_store
 
 SUBJECT = {"weights": "a" * 64, "data": "b" * 64, "split": "test", "eps": 0.1, "verifiers": ["P()"]}
 RADIUS = {"weights": "a" * 64, "data": "b" * 64, "split": "test", "largest": 0.5}

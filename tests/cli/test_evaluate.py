@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from maar.cli.main import main
+from maar.records.runs import certified, read_run
 
 IMAGES = 40
 
@@ -67,7 +68,7 @@ def test_a_run_needs_no_flags(here, maar):
 def test_what_is_certified_is_shown_beside(here, maar):
     assert main(["certify", "runs/my", "--workers", "1"]) == 0
     assert main(["certify", "runs/my", "--workers", "1", "--limit", "5"]) == 0
-    summary = json.loads((here / "runs/my/certify/summary.json").read_text())
+    summary = certified(read_run(here / "runs/my"))
     table = shares(maar("runs/my", "--steps", "30", "--step-size", "0.1")[1])
     share, images = table["certified robustness"]
     assert images == f"{summary['verified']} of {IMAGES}"

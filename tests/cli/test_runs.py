@@ -9,6 +9,8 @@ import pytest
 
 from maar.cli.main import main
 from maar.config import Config, config_hash, to_toml
+from maar.core.seals import sealed
+from maar.records.stores import key_of
 
 
 @pytest.fixture
@@ -34,9 +36,22 @@ def runs(tmp_path, monkeypatch):
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "runs" / "done" / "result.json").write_text('{"test": {"accuracy": 0.971}}')
     (tmp_path / "runs" / "done" / "model.safetensors").touch()
-    (tmp_path / "runs" / "done" / "certify").mkdir()
-    (tmp_path / "runs" / "done" / "certify" / "summary.json").write_text('{"certified": 0.625}')
+    certify(tmp_path / "runs" / "done", verified=5, certified=0.625)
+    certify(tmp_path / "runs" / "done", verified=2, certified=0.2)
+    certify(tmp_path / "runs" / "done", eps=0.1, verified=8, certified=1.0)
     return tmp_path / "runs"
+
+
+def certify(run, eps=2 / 255, **summary):
+    """A certification of the run, as far as `maar runs` reads it."""
+    path = run / "certify" / f"eps-{eps:.2g}-{summary['verified']}"
+    path.mkdir(parents=True)
+    subject = {"weights": "a" * 64, "split": "test", "eps": eps}
+    manifest = {"key": key_of(subject), "format": 3, "subject": subject, "network": run.name}
+    manifest |= {"data": "mnist_mini", "split": "test", "images": 8, "verifiers": [], "asked": ""}
+    (path / "manifest.json").write_text(json.dumps(sealed(manifest)))
+    (path / "summary.json").write_text(json.dumps(summary))
+    return path
 
 
 def rows(capsys):
@@ -74,8 +89,7 @@ def test_a_terminal_gets_the_columns_that_it_has_room_for(
 
 
 def test_a_part_of_the_images_is_said_to_be_one(runs, capsys):
-    summary = {"certified": 0.625, "images": 8, "of": 100}
-    (runs / "done" / "certify" / "summary.json").write_text(json.dumps(summary))
+    certify(runs / "done", certified=0.625, verified=6, images=8, of=100)
     assert main(["runs"]) == 0
     assert " 62.5 (8) " in capsys.readouterr().out
 
@@ -90,15 +104,14 @@ DAMAGE = [  # file, content, what is said
     ("config.toml", "name = ", "config.toml is not valid TOML"),
     ("config.toml", "", ""),
     ("config.toml", 'method = 3\ntrain = "x"\n', ""),
-    ("config.toml", b"\xff\xfe", "not a text file"),
-    ("metrics.jsonl", "{\n", "metrics.jsonl has a line that is not JSON"),
-    ("metrics.jsonl", "3\n", "metrics.jsonl has a line that is not an object"),
+    ("config.toml", b"\xff\xfe", "it is not a text file"),
+    ("metrics.jsonl", "{\n", "metrics.jsonl is damaged: line 1 cannot be read"),
+    ("metrics.jsonl", "3\n", "metrics.jsonl is damaged: line 1 cannot be read"),
     ("metrics.jsonl", '{"seconds": "x"}\n', ""),
     ("metrics.jsonl", '{"epoch": 1, "sec', ""),
-    ("result.json", '{"test"', "result.json is not valid JSON"),
-    ("result.json", "[]", "result.json is not an object"),
+    ("result.json", '{"test"', "result.json is damaged"),
+    ("result.json", "[]", "result.json is damaged: not a JSON object"),
     ("result.json", '{"test": 3}', ""),
-    ("certify/summary.json", "x", "summary.json is not valid JSON"),
 ]
 
 

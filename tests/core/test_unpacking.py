@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from maar.certification.store import VERDICTS, read_manifest
 from maar.config.load import load
 from maar.core import limits
 from maar.core.errors import MaarError, RunError, UsageError
 from maar.core.unpacking import parse_json, parse_toml, read_json, read_limited
-from maar.reporting.read import Reader
+from maar.records.reading import Reader
+from maar.records.runs import read_run
+from maar.records.stores import VERDICT_LINES, read_manifest
 from maar.training.checkpoint import load_weights
-from maar.training.status import status
 
 DEEP = {"[": "[" * 100_000, "{": '{"a":' * 100_000}
 
@@ -57,7 +57,7 @@ def test_toml_of_no_use(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(UsageError, match=r"config\.toml"):
         load(path)
-    assert status(tmp_path).state == "damaged"
+    assert read_run(tmp_path).state == "damaged"
     reader = Reader()
     assert reader.toml(path) == {}
     assert len(reader.problems) == 1
@@ -71,7 +71,7 @@ def test_stores_and_runs_with_deep_json(tmp_path, text):
         read_manifest(tmp_path)
     (tmp_path / "verdicts.jsonl").write_text(f"{text}\n")
     with pytest.raises(RunError, match=r"manifest\.json is damaged"):
-        VERDICTS.read(tmp_path)
+        VERDICT_LINES.read(tmp_path)
     reader = Reader()
     assert reader.json(tmp_path / "manifest.json") == {}
     assert reader.lines(tmp_path / "verdicts.jsonl") == []
@@ -83,7 +83,7 @@ def test_large_files_of_stores_and_runs(tmp_path):
         with open(tmp_path / name, "wb") as file:
             file.truncate(1 << 40)
     with pytest.raises(UsageError, match=r"verdicts\.jsonl: bytes: 1099511627776"):
-        VERDICTS.read(tmp_path)
+        VERDICT_LINES.read(tmp_path)
     with pytest.raises(UsageError, match=r"model\.safetensors: bytes: 1099511627776"):
         load_weights(tmp_path / "model.safetensors")
     reader = Reader()

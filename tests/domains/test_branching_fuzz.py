@@ -6,14 +6,26 @@ from fractions import Fraction
 
 import pytest
 import torch
-from polygons import at, cut, least, moved_to, network, pieces, problem
+from polygons import (
+    at,
+    cut,
+    least,
+    lowest_maximum,
+    moved_to,
+    network,
+    pieces,
+    pieces_with_outputs,
+    problem,
+)
 
 from maar.certification.milp.leaf import LeafProgram
 from maar.domains.alpha_crown import AlphaCrown
-from maar.domains.reduced.ascent import Ascent
+from maar.domains.bound import Corners, Problem
+from maar.domains.graph import compile_network
+from maar.domains.reduced.ascent import Ascent, Point
 from maar.domains.reduced.branching import Branching
 from maar.domains.reduced.linear import Split
-from maar.domains.reduced.network import Reduced
+from maar.domains.reduced.network import Reduced, reduce
 
 CASES = [(seed, wild) for seed in range(5) for wild in (0, 3)]
 
@@ -117,11 +129,11 @@ class Nonsense:
         which += len(odd) * (torch.rand(len(value), 1, generator=self.chance) < 0.7)
         return torch.where(which < len(odd), odd[which % len(odd)], found)
 
-    def climb(self, sign, slope, price, *others):
-        return self.like(slope), self.like(price)
+    def climb(self, point, *others):
+        return Point(point.sign, *map(self.like, point[1:]))
 
-    def low(self, sign, slope, price):
-        return self.like(slope)[:, 0]
+    def low(self, point):
+        return self.like(point.slope)[:, 0]
 
 
 def test_the_search_may_say_what_it_likes(crossed, monkeypatch):
@@ -206,3 +218,36 @@ def test_bounds_that_alpha_crown_leaves_behind_enclose_every_relus_input(crossed
             network, moved, LeafProgram(network, moved), 60.0, lambda _, n=rounds: next(n) >= 10
         )
         assert proof.lb == -math.inf or Fraction(proof.lb) <= minimum
+
+
+# Several rows at once: somewhere none of them is positive, or everywhere one is
+
+ROWS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -0.5]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("nonsense", [False, True])
+def test_a_conjunction_is_refuted_only_where_it_has_no_point(seed, count, nonsense, monkeypatch):
+    """The rows are moved together so that their exact lowest maximum is about `gap`."""
+    net, ub = network(seed, 0, (5, 4)), torch.ones(2, dtype=torch.float64)
+    if nonsense:
+        odd = Nonsense(seed)
+        monkeypatch.setattr(Ascent, "climb", lambda self, *args: odd.climb(*args))
+    C = ROWS[:count]
+    graph = compile_network(net, (2,), torch.float64)
+    reduced, rows = reduce(Problem(graph, Corners(-ub[None], ub[None]), C[None]))
+    found = list(pieces_with_outputs(net, -ub, ub))
+    truth = lowest_maximum(found, C, [Fraction(0)] * count)
+    for gap in (0.05, 1e-9, 0.0, -1e-9, -0.05):
+        moved = rows[torch.arange(count)]
+        moved.c = rows.c + (gap - float(truth))
+        pairs = zip(moved.c.tolist(), rows.c.tolist(), strict=True)
+        minimum = lowest_maximum(found, C, [Fraction(a) - Fraction(b) for a, b in pairs])
+        rounds = itertools.count(1)
+        proof = Branching().prove(
+            reduced, moved, LeafProgram(reduced, moved), 60.0, lambda _, n=rounds: next(n) >= 40
+        )
+        assert minimum > 0 or not proof.lb > 0
+        if gap == 0.05 and not nonsense:
+            assert proof.lb > 0

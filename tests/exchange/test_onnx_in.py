@@ -261,7 +261,7 @@ def odd_average_pools(g):
 def max_pools(g):
     x = g.op("MaxPool", "x", kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
     x = g.op("MaxPool", x, kernel_shape=[2, 2], dilations=[1, 2], ceil_mode=1, strides=[1, 2])
-    return classify(g, g.op("Relu", x), 2 * 2 * 2)
+    return classify(g, g.op("Relu", x), 2 * 2 * 3)
 
 
 def transposed_convs(g):

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-from maar.certification.store import FORMAT, key_of
 from maar.config import config_hash, to_toml
 from maar.core.errors import MaarError
 from maar.core.files import sha256_file
@@ -15,6 +14,7 @@ from maar.experiments.kept import choose, settings_of
 from maar.experiments.plan import Choice, make_plan, network_of
 from maar.experiments.tables import experiment, profiles
 from maar.networks import NETWORKS, weights_hash
+from maar.records.stores import FORMAT, key_of
 from maar.training.run import Run as TrainingRun
 from maar.training.run import load_network
 

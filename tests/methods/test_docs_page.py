@@ -10,7 +10,7 @@ import pytest
 
 from maar.config.flags import parse_command
 from maar.methods import METHODS
-from maar.training.status import read_metrics
+from maar.records.runs import read_run
 from maar.training.trainer import train
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-method.md"
@@ -36,7 +36,7 @@ def test_it_trains_and_has_its_flags(noise, tmp_path):
     config, _ = parse_command([*words, "--network", "mlp"], prog="maar train", description="")
     assert config.method == noise(l1=1e-4)
     train(dataclasses.replace(config, threads=1), tmp_path / "run")
-    (line,) = read_metrics(tmp_path / "run")
+    (line,) = read_run(tmp_path / "run").metrics
     assert set(line["loss"]) == {"total", "noisy", "l1"}
     assert set(line["train"]) == {"noisy_accuracy"}
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from maar.core.seals import seal_line, sealed
+from maar.core.seals import file_seal, seal_line, sealed
+from maar.records.checks import spans
+from maar.records.stores import key_of
 from maar.reporting.model import (
     Axis,
     Band,
@@ -288,10 +290,12 @@ def write_store(
     """A certification with so many images of each verdict, the counterexamples included."""
     path.mkdir(parents=True)
     subject = {"weights": f"{abs(hash((network, weights))):064x}", "split": split, "eps": eps}
+    key, images = key_of(subject), sum(verdicts.values())
     manifest = {
-        "key": "k",
+        "key": key,
         "format": 3,
         "subject": subject,
+        "asked": spans(range(images + (not summary))),
         "network": network,
         "data": "mnist",
         "split": split,
@@ -311,13 +315,17 @@ def write_store(
     for verdict, number in verdicts.items():
         for _ in range(number):
             line = {"index": len(lines), "label": 7, "verdict": verdict, "by": by[verdict]}
-            times = {"misclassified": 0.1, **({by[verdict]: 1.0} if by[verdict] else {})}
+            last = ["misclassified", "crown", "pgd"].index(by[verdict] or "pgd")
+            times = dict([("misclassified", 0.1), ("crown", 1.0), ("pgd", 1.0)][: last + 1])
             line |= {"seconds": sum(times.values()), "times": times}
-            if verdict == "falsified":
+            if verdict in ("misclassified", "falsified"):
                 line |= {"margin": -0.01 * len(lines) - 0.01, "target": 9}
-                _write_pair(path, len(lines))
+            if verdict == "falsified":
+                line["counterexample"] = _write_pair(path, len(lines))
+            line |= {"lb": 0.5} if verdict == "verified" else {}
+            line |= {"open": [9], "limit": None} if verdict == "unknown" else {}
             lines.append(line)
-    last = _write_lines(path / "verdicts.jsonl", "k", lines)
+    last = _write_lines(path / "verdicts.jsonl", key, lines)
     if summary:
         images = len(lines)
         counts = {name: verdicts.get(name, 0) for name in (*by, "error")}
@@ -364,29 +372,31 @@ def write_radii(path: Path, radii: dict[float, float | None]) -> Path:
     path.mkdir(parents=True)
     subject = {"weights": "a" * 64, "split": "test", "largest": 0.5, "tolerance": 0.001}
     manifest = {"subject": subject, "network": "net.onnx", "data": "cifar10", "split": "test"}
-    manifest |= {"key": "k", "format": 3}
+    manifest |= {"key": key_of(subject), "format": 3, "images": 10_000}
+    manifest |= {"verifiers": ["pgd", "crown"], "asked": spans(range(len(radii)))}
     (path / "manifest.json").write_text(json.dumps(sealed(manifest)))
     lines = []
     for index, (lower, upper) in enumerate(radii.items()):
         line = {"index": index, "label": 3, "verdict": "found", "lower": lower, "upper": upper}
-        line |= {"lower_by": "crown", "upper_by": "pgd", "target": 5, "margin": -0.02}
-        lines.append({**line, "seconds": 1.0})
+        line |= {"lower_by": "crown" if lower else None, "upper_by": "pgd", "target": 5}
+        lines.append({**line, "margin": -0.02, "seconds": 1.0})
         if upper is not None:
-            _write_pair(path, index, channels=3)
-    (path / "radii.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    quantiles = dict.fromkeys(("5", "25", "50", "75", "95", "mean"), 0.1)
-    summary = {"largest": 0.5, "images": len(radii), "of": 10_000, "complete": True}
-    summary |= {"found": len(radii), "lower": quantiles, "upper": quantiles, "seconds": 9.0}
-    (path / "summary.json").write_text(json.dumps(summary))
+            lines[-1]["counterexample"] = _write_pair(path, index, channels=3)
+    last = _write_lines(path / "radii.jsonl", key_of(subject), lines)
+    summary = {"largest": 0.5, "images": len(radii), "lines": len(lines), "last_seal": last}
+    (path / "summary.json").write_text(json.dumps(sealed(summary)))
     return path
 
 
-def _write_pair(path: Path, index: int, channels: int = 1) -> None:
+def _write_pair(path: Path, index: int, channels: int = 1) -> str:
+    """Write a counterexample; return the hash that its line names."""
     (path / "counterexamples").mkdir(exist_ok=True)
     x = np.full((channels, 4, 5), 0.5, np.float32)
     x_adv = x.copy()
     x_adv[:, 0, 0] += 0.05
-    np.savez(path / "counterexamples" / f"{index}.npz", x=x, x_adv=x_adv, label=7, target=9)
+    file = path / "counterexamples" / f"{index}.npz"
+    np.savez(file, x=x, x_adv=x_adv, label=7, target=9)
+    return file_seal(file.read_bytes())
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ def test_results_are_means_over_seeds_with_their_evidence(seeds):
     assert (evidence.images, evidence.of, evidence.seeds) == (10, 10_000, (0, 1))
     assert evidence.preset == "complete"
     assert evidence.verifiers == ("misclassified", "crown", "pgd")
-    assert evidence.seconds == 9.0
+    assert evidence.seconds == pytest.approx(27.0)
     assert "maar-seed1" in evidence.source
 
 

@@ -7,8 +7,9 @@ import pytest
 from maar.core.errors import UsageError
 from maar.core.files import locked
 from maar.core.seals import sealed
+from maar.records.verdicts import wilson
 from maar.reporting.build import make_report
-from maar.reporting.collect import collect, indices
+from maar.reporting.collect import collect
 
 
 def test_a_run_with_all_that_belongs_to_it(tmp_path, make_run, make_store, make_radii):
@@ -66,12 +67,8 @@ def test_a_certification_in_progress_is_counted_from_its_lines(tmp_path, make_st
     (store,) = found.runs[0].certifications
     assert not store.is_complete
     assert (store.images, store.summary["certified"], store.summary["accuracy"]) == (4, 0.75, 0.75)
-    assert store.summary["verifiers"]["crown"] == {
-        "reached": 3,
-        "falsified": 0,
-        "verified": 3,
-        "seconds": 3.0,
-    }
+    row = {"reached": 3, "falsified": 0, "verified": 3, "seconds": 3.0}
+    assert store.summary["verifiers"]["crown"] == row
     assert not found.problems
 
 
@@ -81,17 +78,19 @@ def test_a_summary_that_the_verdicts_belie_is_not_believed(tmp_path, make_store)
     (path / "summary.json").write_text(text.replace('"verified": 3', '"verified": 4'))
     found = collect([path])
     assert found.runs[0].certifications[0].summary["verified"] == 3
-    assert "summary.json was changed" in found.problems[0]
-    assert "counted again" in found.problems[1]
+    (problem,) = found.problems
+    assert "summary.json is damaged: its seal does not fit: it was changed" in problem
 
 
 def test_a_verdict_that_nobody_knows_is_told(tmp_path, make_store):
     path = make_store(tmp_path / "s", {"verified": 3})
     text = (path / "verdicts.jsonl").read_text()
     (path / "verdicts.jsonl").write_text(text.replace("verified", "approved", 1))
-    changed, strange, _ = collect([path]).problems
-    assert "its verdicts were changed, in line 1 or before it" in changed
-    assert "1 lines have no verdict that is known" in strange
+    changed, strange, left_out = collect([path]).problems
+    assert "line 1 is no verdict: its seal does not fit: it, or a line before it" in changed
+    assert "line 1 is no verdict: verdict is 'approved'" in strange
+    assert "1 lines are no verdicts and are left out" in left_out
+    assert collect([path]).certifications[0].images == 2
 
 
 def test_a_store_without_seals_is_told(tmp_path, make_store):
@@ -100,25 +99,37 @@ def test_a_store_without_seals_is_told(tmp_path, make_store):
     (path / "manifest.json").write_text(json.dumps({**manifest, "format": 2}))
     (problem,) = collect([path]).problems
     assert problem.endswith("s is of a format without seals: an edit by hand would not show here")
+    assert collect([path]).certifications[0].images == 3
 
 
-@pytest.mark.parametrize("name", ["network", "data", "preset", "images"])
-def test_facts_that_were_changed_are_told(tmp_path, make_store, name):
+@pytest.mark.parametrize("change", [{"network": "y"}, {"data": "x"}, {"preset": ""}, {"images": 9}])
+def test_facts_that_were_changed_are_told(tmp_path, make_store, change):
     path = make_store(tmp_path / "s", {"verified": 3})
     manifest = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps({**manifest, name: 7}))
-    assert "manifest.json was changed" in collect([path]).problems[0]
+    (path / "manifest.json").write_text(json.dumps({**manifest, **change}))
+    (problem,) = collect([path]).problems
+    assert "manifest.json is damaged (its seal does not fit: it was changed)" in problem
+    assert collect([path]).certifications[0].images == 3
+
+
+def test_a_manifest_of_nothing_is_told(tmp_path, make_store):
+    path = make_store(tmp_path / "s", {"verified": 3})
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, "network": 7}))
+    (problem,) = collect([path]).problems
+    assert "manifest.json is damaged (network is 7" in problem
 
 
 def test_a_short_look_does_not_hide_the_other_verdicts(tmp_path, make_store):
     path = make_store(tmp_path / "s", {"misclassified": 1, "verified": 3})
     everything = json.loads((path / "summary.json").read_text())
     few = {**everything, "images": 1, "indices": "0-0", "verified": 0, "certified": 0.0}
+    few["certified_interval95"] = [0.0, 0.5]
     (path / "summary.json").write_text(json.dumps(sealed(few)))
     found = collect([path])
     store = found.runs[0].certifications[0]
     assert (store.images, store.summary["certified"], store.is_complete) == (4, 0.75, True)
-    assert "certified_interval95" not in store.summary  # (it was that of one image)
+    assert store.summary["certified_interval95"] == (wilson(3, 4)[0], wilson(3, 4)[1])
     assert not found.problems
 
 
@@ -153,13 +164,6 @@ def test_where_nothing_is(tmp_path):
         collect([tmp_path / "absent"])
 
 
-def test_indices():
-    assert indices("0-2,5") == [0, 1, 2, 5]
-    assert indices("") is None
-    assert indices("0-") is None
-    assert indices("0-99999999999") is None
-
-
 @pytest.mark.parametrize("junk", ["{}", "1e999", "9" * 400])
 def test_a_value_of_another_kind_does_no_harm(tmp_path, make_run, make_store, make_radii, junk):
     run = make_run(tmp_path / "a")
@@ -173,7 +177,6 @@ def test_a_value_of_another_kind_does_no_harm(tmp_path, make_run, make_store, ma
             '"verified_error": 0.1',
         ),
         run / "env.json": ('"threads": 2',),
-        store / "summary.json": ('"images": 2', '"certified": 0.5', '"of": 10000', '"reached": 2'),
         store / "verdicts.jsonl": (
             '"index": 0',
             '"margin": -0.02',
@@ -181,12 +184,14 @@ def test_a_value_of_another_kind_does_no_harm(tmp_path, make_run, make_store, ma
             '"verdict": "falsified"',
         ),
         radii / "radii.jsonl": ('"lower": 0.1', '"upper": 0.2', '"index": 0'),
-        radii / "summary.json": ('"largest": 0.5', '"50": 0.1'),
+        radii / "manifest.json": ('"images": 10000', '"largest": 0.5'),
+        store / "manifest.json": ('"images": 10000', '"eps": 0.1'),
     }
     for path, words in files.items():
         whole = path.read_text()
         for word in words:
             key = word.partition(":")[0]
+            assert word in whole
             path.write_text(whole.replace(word, f"{key}: {junk}"))
             make_report(collect([tmp_path]))
         path.write_text(whole)

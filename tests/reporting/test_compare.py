@@ -6,9 +6,23 @@ import pytest
 
 from maar.core.errors import RunError, UsageError
 from maar.core.seals import seal_line, sealed
+from maar.records.checks import spans
+from maar.records.stores import key_of
 from maar.reporting.compare import compare
 
-WORDS = {"v": "verified", "f": "falsified", "m": "misclassified", "u": "unknown", "e": "error"}
+BROKEN = {"target": 1, "margin": -0.5}
+OPEN = {"by": None, "open": [1], "limit": None}
+WORDS = {
+    "v": {"verdict": "verified", "by": "crown", "lb": 0.5},
+    "f": {"verdict": "falsified", "by": "crown", **BROKEN},
+    "m": {"verdict": "misclassified", "by": "misclassified", **BROKEN},
+    "u": {"verdict": "unknown", **OPEN},
+    "e": {"verdict": "error", **OPEN, "error": "why"},
+}
+
+
+def times(verdict):
+    return dict.fromkeys(["misclassified"] if verdict == "m" else ["misclassified", "crown"], 0.0)
 
 
 def store(path, verdicts, eps=0.1, data="d" * 64, weights="w" * 64, split="test", **facts):
@@ -19,18 +33,20 @@ def store(path, verdicts, eps=0.1, data="d" * 64, weights="w" * 64, split="test"
         "subject": subject,
         "network": path.parts[-2],
         "data": "mnist",
+        "split": split.partition(" ")[0],
         "images": 10_000,
         "verifiers": ["misclassified", "crown"],
+        "asked": spans(range(len(verdicts))),
         **facts,
     }
-    manifest |= {"key": "k", "format": 3}
+    manifest |= {"key": key_of(subject), "format": 3}
     (path / "manifest.json").write_text(json.dumps(sealed(manifest)))
     lines = [
-        {"index": i, "label": 0, "verdict": WORDS[v], "by": None, "seconds": 0, "times": {}}
+        {"index": i, "label": 0, "seconds": 0, "times": times(v), **WORDS[v]}
         for i, v in enumerate(verdicts)
         if v != "-"
     ]
-    content, seal = b"", "k"
+    content, seal = b"", key_of(subject)
     for line in lines:
         text, seal = seal_line(seal, line)
         content += text + b"\n"
@@ -89,7 +105,12 @@ def test_every_eps_that_both_have(tmp_path):
 
 def test_several_certifications_of_one_network_are_taken_together(tmp_path):
     one, other = run(tmp_path / "a", "vu-u"), run(tmp_path / "b", "uuuu")
-    store(one / "certify" / "eps-2", "uvfu", weights="a" * 32, verifiers=["bab"])
+    store(
+        one / "certify" / "eps-2",
+        "uvfu",
+        weights="a" * 32,
+        verifiers=["misclassified", "crown", "bab"],
+    )
     [pair] = compare((one, other)).comparisons
     assert list(pair.a.verdicts.values()) == ["verified", "verified", "falsified", "unknown"]
     assert pair.a.verifiers == ("misclassified", "crown", "bab")

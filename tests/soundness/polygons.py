@@ -45,6 +45,12 @@ def applied(layer, lines):
 
 def pieces(net, lb, ub):
     """Polygons that cover the box, each with the inputs of all ReLUs and the margin as lines."""
+    for polygon, pre, lines in pieces_with_outputs(net, lb, ub):
+        yield polygon, pre, tuple(a - b for a, b in zip(lines[0], lines[1], strict=True))
+
+
+def pieces_with_outputs(net, lb, ub):
+    """The same with all outputs instead of the margin."""
     (l0, l1), (u0, u1) = ([Fraction(v) for v in side.tolist()] for side in (lb, ub))
     open_ = [[(l0, l1), (u0, l1), (u0, u1), (l0, u1)]]
     while open_:
@@ -65,7 +71,7 @@ def pieces(net, lb, ub):
         if split:
             open_ += [cut(polygon, split, 1), cut(polygon, split, -1)]
         else:
-            yield polygon, pre, tuple(a - b for a, b in zip(lines[0], lines[1], strict=True))
+            yield polygon, pre, lines
 
 
 def network(seed, wild, widths=(5, 4)):
@@ -92,6 +98,26 @@ def problem(net, lb, ub):
     graph = compile_network(net, (2,), torch.float64)
     C = margins(torch.tensor([0]), 2, torch.float64)
     return reduce(Problem(graph, Corners(lb[None], ub[None]), C))
+
+
+def lowest_maximum(found, C, c):
+    """min over the box of the maximum of the rows C y + c: at a corner, or where two rows cross."""
+    values = []
+    for polygon, _, lines in found:
+        rows = [
+            tuple(
+                sum(Fraction(a) * line[i] for a, line in zip(row, lines, strict=True))
+                for i in range(3)
+            )
+            for row in C.tolist()
+        ]
+        rows = [(x, y, z + b) for (x, y, z), b in zip(rows, c, strict=True)]
+        cells = [polygon]
+        for one, other in itertools.combinations(rows, 2):
+            cross = tuple(a - b for a, b in zip(one, other, strict=True))
+            cells = [part for cell in cells for s in (1, -1) if (part := cut(cell, cross, s))]
+        values += [max(at(row, point) for row in rows) for cell in cells for point in cell]
+    return min(values)
 
 
 def least(found):

@@ -193,17 +193,17 @@ def test_a_network_without_unstable_relus_is_decided_by_the_lowest_corner():
 
 
 def one_child_only(monkeypatch):
-    put = branching._Search._put
+    put = branching.Search._put
     sides = itertools.count()
     monkeypatch.setattr(
-        branching._Search,
+        branching.Search,
         "_put",
         lambda self, branch: put(self, branch) if next(sides) % 2 == 0 else None,
     )
 
 
 def gives_up_without_a_coefficient(monkeypatch):
-    choose = branching._Search._choose
+    choose = branching.Search._choose
 
     def without(self, sign, best, keep):
         used = (self.height * best.weight[keep] * (sign[keep] == 0) != 0).any(1)
@@ -211,7 +211,7 @@ def gives_up_without_a_coefficient(monkeypatch):
             self.stuck = -1.0
         return choose(self, sign, best, keep)
 
-    monkeypatch.setattr(branching._Search, "_choose", without)
+    monkeypatch.setattr(branching.Search, "_choose", without)
 
 
 def no_leaf_is_solved(monkeypatch):
@@ -234,7 +234,7 @@ def a_changed_leaf(change):
 def a_leaf_is_proved_by_the_solver(monkeypatch):
     """The bound of a leaf is taken from the program, whatever its prices are worth."""
     monkeypatch.setattr(
-        branching._Search,
+        branching.Search,
         "_solved",
         lambda self, sign, best, leaves: [best.lb.__setitem__(b, 1.0) for b in leaves] and [],
     )
@@ -242,9 +242,9 @@ def a_leaf_is_proved_by_the_solver(monkeypatch):
 
 def signs_cost_nothing(monkeypatch):
     """A price is paid for a sign that the other child has."""
-    splits = branching._Search._splits
+    splits = branching.Search._splits
     monkeypatch.setattr(
-        branching._Search,
+        branching.Search,
         "_splits",
         lambda self, sign, price: [
             branching.Split(split.sign, -split.price) for split in splits(self, sign, price)
@@ -256,9 +256,13 @@ BUGS = {
     "one child only": one_child_only,
     "gives up without a coefficient": gives_up_without_a_coefficient,
     "no leaf is solved": no_leaf_is_solved,
-    "prices of 0": a_changed_leaf(lambda leaf: Leaf(0 * leaf.price, leaf.points)),
-    "prices in the wrong units": a_changed_leaf(lambda leaf: Leaf(leaf.price / 50, leaf.points)),
-    "points are kept back": a_changed_leaf(lambda leaf: Leaf(leaf.price, 0 * leaf.points)),
+    "prices of 0": a_changed_leaf(lambda leaf: Leaf(0 * leaf.price, leaf.points, leaf.mix)),
+    "prices in the wrong units": a_changed_leaf(
+        lambda leaf: Leaf(leaf.price / 50, leaf.points, leaf.mix)
+    ),
+    "points are kept back": a_changed_leaf(
+        lambda leaf: Leaf(leaf.price, 0 * leaf.points, leaf.mix)
+    ),
     "a leaf is proved by the solver": a_leaf_is_proved_by_the_solver,
     "prices of the wrong sign": signs_cost_nothing,
 }

@@ -9,11 +9,11 @@ from maar.attacks import PGD
 from maar.core.errors import UsageError
 from maar.data import load as load_data
 from maar.methods.colt import COLT
+from maar.records.runs import read_run
 from maar.training import trainer
 from maar.training.evaluate import latent_robustness
 from maar.training.metrics import LATENT, measure
 from maar.training.run import load_network
-from maar.training.status import read_metrics
 from maar.training.tensorboard import _scalars
 from maar.training.trainer import train
 
@@ -35,7 +35,7 @@ def replaced(config, **values):
 
 def outcome(run):
     """The weights, and the metrics without times and latent robustness."""
-    lines = read_metrics(run)
+    lines = read_run(run).metrics
     for line in lines:
         del line["seconds"], line["images_per_second"]
         line["valid"] = {name: x for name, x in line["valid"].items() if name not in LAYERS}
@@ -44,7 +44,7 @@ def outcome(run):
 
 def latent(run):
     """By epoch of the run."""
-    found = [[line["valid"].get(layer) for layer in LAYERS] for line in read_metrics(run)]
+    found = [[line["valid"].get(layer) for layer in LAYERS] for line in read_run(run).metrics]
     return [None if set(shares) == {None} else shares for shares in found]
 
 
@@ -79,7 +79,7 @@ def test_it_is_that_of_the_stages_weights_and_changes_nothing_else(
         assert found[2 * stage - 1] not in (shares(150, 15), shares(20, 20))
     assert found[0] is found[2] is None
     assert len(asked) == 2
-    scalars = dict(_scalars(read_metrics(tmp_path / "with")[3]))
+    scalars = dict(_scalars(read_run(tmp_path / "with").metrics[3]))
     assert [scalars[f"valid/{layer}"] for layer in LAYERS] == found[3]
 
 

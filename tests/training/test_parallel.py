@@ -19,10 +19,10 @@ from maar.methods.colt import COLT
 from maar.methods.maar import MAAR
 from maar.methods.pgd import PGDTraining
 from maar.methods.standard import Standard
+from maar.records.runs import read_run
 from maar.training import parallel
 from maar.training.checkpoint import load_weights
 from maar.training.parallel import Place, place
-from maar.training.status import read_metrics
 from maar.training.trainer import train
 
 PATIENCE = 300  # seconds: the machine may be busy
@@ -81,10 +81,10 @@ def test_two_processes_have_the_loss_curve_of_one_with_the_whole_batch(tiny, tmp
     two = start(tmp_path / "two", config)
     train(config, tmp_path / "one")
     finish(two)
-    one = read_metrics(tmp_path / "one")
+    one = read_run(tmp_path / "one").metrics
     assert [line["stage"] for line in one] == [1] * 12 + [2] * (len(one) - 12)
     assert len(one) == (24 if method.name == "maar" else 12)
-    for line, other in zip(one, read_metrics(tmp_path / "two" / "tiny"), strict=True):
+    for line, other in zip(one, read_run(tmp_path / "two" / "tiny").metrics, strict=True):
         assert other["loss"] == pytest.approx(line["loss"], rel=1e-4)
         assert other["train"] == pytest.approx(line["train"], abs=0.011)
         assert other["valid"] == pytest.approx(line["valid"], abs=0.051)
@@ -106,7 +106,7 @@ def test_torchrun_starts_the_processes(tiny, tmp_path):
     subprocess.run([sys.executable, *agent, *words], check=True, timeout=PATIENCE)
     assert json.loads((tmp_path / "tiny" / "env.json").read_text())["devices"] == 2
     train(config, tmp_path / "one")
-    one, two = read_metrics(tmp_path / "one"), read_metrics(tmp_path / "tiny")
+    one, two = read_run(tmp_path / "one").metrics, read_run(tmp_path / "tiny").metrics
     assert len(one) == 2
     for line, other in zip(one, two, strict=True):
         assert other["loss"] == pytest.approx(line["loss"], rel=1e-3)
@@ -115,7 +115,7 @@ def test_torchrun_starts_the_processes(tiny, tmp_path):
 
 def outcome(path: Path):
     """What two equal runs share."""
-    metrics = read_metrics(path)
+    metrics = read_run(path).metrics
     for line in metrics:
         del line["seconds"], line["images_per_second"]
     return (path / "model.safetensors").read_bytes(), metrics
@@ -123,7 +123,7 @@ def outcome(path: Path):
 
 def wait_for(process: subprocess.Popen, path: Path, lines: int) -> None:
     """Until so many epochs are done."""
-    while len(read_metrics(path)) < lines:
+    while len(read_run(path).metrics) < lines:
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
 

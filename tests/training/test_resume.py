@@ -18,9 +18,9 @@ from maar.config import to_toml
 from maar.core.errors import RunError, UsageError
 from maar.methods.colt import COLT
 from maar.methods.maar import MAAR
+from maar.records.runs import read_run
 from maar.training.display import Display
 from maar.training.run import load_network
-from maar.training.status import read_metrics, status
 from maar.training.trainer import train
 
 
@@ -37,7 +37,7 @@ class Warnings(Display):
 def outcome(path):
     """Everything that two equal runs share: final and stage weights, metrics but their times."""
     files = [path / "model.safetensors", *sorted((path / "checkpoints").glob("stage-*"))]
-    metrics = read_metrics(path)
+    metrics = read_run(path).metrics
     for line in metrics:
         del line["seconds"], line["images_per_second"]
     return {file.name: file.read_bytes() for file in files}, metrics
@@ -165,7 +165,7 @@ def test_kill_9_at_random_moments_changes_nothing(tiny, conv_network, tmp_path, 
     (tmp_path / "c.toml").write_text(to_toml(config))
     whole = command(tmp_path / "whole", str(tmp_path / "c.toml"), "--resume")
     subprocess.run(whole, check=True, capture_output=True)
-    seconds = status(tmp_path / "whole" / "tiny").seconds
+    seconds = read_run(tmp_path / "whole" / "tiny").seconds
 
     seed = random.randrange(10**6)
     chance, kills, path = random.Random(seed), 0, tmp_path / "killed" / "tiny"
@@ -372,7 +372,7 @@ def test_the_weights_of_a_finished_run_are_made_again(tiny, tmp_path, harm):
     whole = path.read_bytes()
     if harm == "lost":
         path.unlink()
-        assert status(tmp_path / "run").state == "damaged"
+        assert read_run(tmp_path / "run").state == "damaged"
     else:
         path.write_bytes(whole[:-5] if harm == "cut" else whole[:-5] + b"!" + whole[-4:])
     with pytest.raises(RunError, match=r"maar train .*run --resume"):
@@ -380,7 +380,7 @@ def test_the_weights_of_a_finished_run_are_made_again(tiny, tmp_path, harm):
     again = train(tiny, tmp_path / "run", resume=True)
     assert path.read_bytes() == whole
     assert {**again, "finished": ""} == {**result, "finished": ""}
-    assert status(tmp_path / "run").state == "finished"
+    assert read_run(tmp_path / "run").state == "finished"
 
 
 def test_weights_that_cannot_be_made_again_leave_the_result(tiny, tmp_path, monkeypatch):
@@ -404,7 +404,7 @@ def test_weights_are_named_and_no_paths(tiny, tmp_path, name):
 
 def test_two_processes_cannot_train_into_one_run(tiny, tmp_path):
     from maar.core.files import locked
-    from maar.training.status import LOCK
+    from maar.records.stores import LOCK
 
     with (
         locked(tmp_path / "run" / LOCK),

@@ -7,8 +7,8 @@ import pytest
 
 from maar.cli.main import main
 from maar.config import to_toml
+from maar.records.runs import read_run
 from maar.training.display import Display, Several
-from maar.training.status import read_metrics
 from maar.training.tensorboard import TensorBoard
 from maar.training.trainer import train
 
@@ -38,7 +38,7 @@ def scalars(run):
 
 
 def assert_mirrors_the_metrics(run):
-    found, lines = scalars(run), read_metrics(run)
+    found, lines = scalars(run), read_run(run).metrics
     for group in ("loss", "train", "valid"):
         for name in lines[0][group]:
             expected = [

@@ -12,10 +12,10 @@ from maar.core.errors import RunError, UsageError
 from maar.data import load as load_data
 from maar.methods.standard import Standard
 from maar.networks import make
+from maar.records.runs import read_run
 from maar.training.checkpoint import load_weights
 from maar.training.run import load_network
 from maar.training.seeds import derive
-from maar.training.status import read_metrics
 from maar.training.trainer import train
 
 
@@ -47,7 +47,7 @@ def test_a_run_leaves_everything_that_describes_it(tiny_pgd, tmp_path):
 
 def test_metrics_have_a_line_per_epoch_with_stage_terms_and_schedules(tiny, tmp_path):
     train(tiny, tmp_path / "run")
-    lines = read_metrics(tmp_path / "run")
+    lines = read_run(tmp_path / "run").metrics
     assert [(line["stage"], line["epoch"], line["step"]) for line in lines] == [
         (1, 1, 6),
         (1, 2, 12),
@@ -70,7 +70,7 @@ def test_metrics_have_a_line_per_epoch_with_stage_terms_and_schedules(tiny, tmp_
 
 def test_a_stage_scales_the_learning_rate(tiny, tmp_path):
     train(replaced(tiny, lr_schedule="constant"), tmp_path / "run")
-    assert [line["lr"] for line in read_metrics(tmp_path / "run")] == [1e-2, 1e-2, 5e-3, 5e-3]
+    assert [line["lr"] for line in read_run(tmp_path / "run").metrics] == [1e-2, 1e-2, 5e-3, 5e-3]
 
 
 def test_the_frozen_prefix_does_not_move_by_one_bit(tiny, tmp_path):
@@ -173,7 +173,7 @@ def test_the_best_weights_of_a_stage_are_kept(tiny_pgd, tmp_path):
     """They are those of the best epoch: a run of constant lr that is stopped there has them."""
     config = replaced(tiny_pgd, epochs=4, lr=3e-3, lr_schedule="constant", checkpoint_every=4)
     train(config, tmp_path / "whole")
-    scores = [line["valid"]["robust_accuracy"] for line in read_metrics(tmp_path / "whole")]
+    scores = [line["valid"]["robust_accuracy"] for line in read_run(tmp_path / "whole").metrics]
     best = scores.index(max(scores)) + 1
     assert best < 4  # else the last weights would do
     train(replaced(config, epochs=best), tmp_path / "stopped")
@@ -185,7 +185,7 @@ def test_the_best_weights_of_a_stage_are_kept(tiny_pgd, tmp_path):
 def test_without_validation_there_is_no_best(tiny_pgd, tmp_path):
     train(dataclasses.replace(tiny_pgd, valid=0), tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoints" / "stage-1-best.safetensors").exists()
-    assert all("valid" not in line for line in read_metrics(tmp_path / "run"))
+    assert all("valid" not in line for line in read_run(tmp_path / "run").metrics)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(tiny_pgd, tmp_path):

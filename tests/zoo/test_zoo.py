@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from maar import zoo
-from maar.certification.store import VERDICTS
 from maar.cli.main import main
 from maar.core.errors import RunError, UsageError
 from maar.core.files import sha256_file
-from maar.core.seals import seal_line
+from maar.core.seals import seal_line, sealed
+from maar.records.runs import certified, read_run
+from maar.records.stores import VERDICT_LINES
 
 ROOT = Path(__file__).parents[2]
 NAME = "mnist_mini-0.02-standard"
@@ -89,7 +90,7 @@ def test_the_shipped_numbers_are_those_of_the_results_or_there_is_a_note():
 
 def test_the_index_says_how_it_was_made(here, trained):
     entry = zoo.entry(NAME)
-    summary = json.loads((trained / "certify" / "summary.json").read_text())
+    summary = certified(read_run(trained))
     assert (entry.data, str(entry.eps), entry.network) == ("mnist_mini", "0.02", "mlp")
     assert entry.command == "maar train my.toml"
     verifiers = "misclassified,quick_pgd"
@@ -101,19 +102,18 @@ def test_the_index_says_how_it_was_made(here, trained):
 def test_the_index_says_how_long_was_tried(here, add, trained, tmp_path):
     """Defaults are not named; the time that the open images had is, where it was another."""
     run = shutil.copytree(trained, tmp_path / "run")
-    summary = json.loads((run / "certify" / "summary.json").read_text())
+    summary = certified(read_run(run))
     [verdicts] = run.glob("certify/*/verdicts.jsonl")
-    records = VERDICTS.read(verdicts.parent)
+    records = VERDICT_LINES.read(verdicts.parent).lines
     key = json.loads((verdicts.parent / "manifest.json").read_text())["key"]
-    (verdicts.parent / "summary.json").unlink()  # it names the seal of the last line
     for seconds, flags in ((120.0, ""), (7.5, " --timeout 7.5")):
         lines, seal = [], key
         for record in records:
             line, seal = seal_line(seal, {**record, "limit": seconds})
             lines.append(line + b"\n")
         verdicts.write_bytes(b"".join(lines))
-        changed = {**summary, "preset": "complete"}
-        (run / "certify" / "summary.json").write_text(json.dumps(changed))
+        changed = {**summary, "preset": "complete", "last_seal": seal}
+        (verdicts.parent / "summary.json").write_text(json.dumps(sealed(changed)))
         add.add(run, "timed", here)
         assert zoo.entry("timed").certify == f"maar certify zoo:timed --limit 10{flags}"
 

@@ -1,4 +1,4 @@
-"""`maar.certification` and `maar.radius`: verdicts and radii for a batch of tensors."""
+"""`maar.certify` and `maar.radius`: verdicts and radii for a batch of tensors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from maar.certification.radius.run import LARGEST, RADIUS, TOLERANCE, make_radiu
 from maar.certification.radius.run import TIMEOUT as RADIUS_TIMEOUT
 from maar.certification.radius.search import Measured
 from maar.certification.run import CERTIFICATION, TIMEOUT, Plan, make_plan
-from maar.certification.tally import Tally
 from maar.certification.work import Kind, jobs_of, work
 from maar.certification.workers import LOCAL, Results, Task, Team
+from maar.records.verdicts import Tally
 
 
 @dataclass(frozen=True)

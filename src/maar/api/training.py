@@ -1,4 +1,4 @@
-"""`maar.training` and `maar.evaluate`: train by recipe, or a model of one's own on tensors."""
+"""`maar.train` and `maar.evaluate`: train by recipe, or a model of one's own on tensors."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def train(
 ) -> Run | Trained:
     """Train by a recipe into a folder, or a model of one's own on tensors.
 
-    By recipe: `maar.training("mnist-0.1-maar-cpu", lam=2, seed=3)`. Every setting of the recipe can
+    By recipe: `maar.train("mnist-0.1-maar-cpu", lam=2, seed=3)`. Every setting of the recipe can
     be given by its name; inner ones as `**{"attack.steps": 4}`.
 
-    On tensors: `maar.training(model=net, data=(x, y), method=maar.MAAR(), eps=0.1, epochs=5)`.
+    On tensors: `maar.train(model=net, data=(x, y), method=maar.MAAR(), eps=0.1, epochs=5)`.
 
     Args:
         recipe: A shipped recipe, a TOML file, the folder of a run, or a `Config`.
@@ -77,7 +77,7 @@ def train(
             raise UsageError("model excludes recipe, folder and resume: give one or the other")
         return _train_model(model, data, method, eps, settings)
     if recipe is None:
-        raise UsageError("recipe or model is needed, such as maar.training('demo')")
+        raise UsageError("recipe or model is needed, such as maar.train('demo')")
     named = {"data": data, "method": method, "eps": eps}
     chosen = {key: value for key, value in named.items() if value is not None}
     config = _config(recipe, {**chosen, **settings})

@@ -1,4 +1,4 @@
-"""What the attacks share: their settings, and the runs over restarts and target classes.
+"""Settings that all attacks share, and their runs over restarts and target classes.
 
 One *run* climbs the loss from one start; the attacks differ in how (`run` of PGD,
 of APGD). A run works on *rows*: the images of a batch, or (image, target class)

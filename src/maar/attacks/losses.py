@@ -1,4 +1,4 @@
-"""What an attack climbs: one number per image from the logits z, larger is worse for the network.
+"""Losses that an attack climbs: one number per image from the logits z, larger is worse.
 
 An image counts as *broken* when some other class is strictly ahead, z_k > z_y. A
 tie is no counterexample (torch's argmax would pick the first of the equals, an

@@ -47,7 +47,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Rows:
-    """What one run works on. `images` says which image of the batch each row belongs to."""
+    """The working set of one run. `images` says which image of the batch each row belongs to."""
 
     suffix: nn.Module
     region: Region

@@ -38,7 +38,7 @@ MODE_MATTERS = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found. Row i of `point` and `e` is a counterexample where `broken[i]`."""
+    """Result of a search. Row i of `point` and `e` is a counterexample where `broken[i]`."""
 
     broken: Tensor
     point: Tensor

@@ -63,7 +63,7 @@ class Block:
 
     @property
     def network(self) -> Network:
-        """That of every query."""
+        """The network that all queries ask about."""
         return self.queries[0].network
 
     def ball(self, dtype: torch.dtype = torch.float32) -> Ball:

@@ -91,7 +91,7 @@ class Cascade:
 
     @property
     def names(self) -> list[str]:
-        """Of the verifiers, in order."""
+        """Names of the verifiers, in order."""
         return [verifier.name for verifier in self.verifiers]
 
     @property

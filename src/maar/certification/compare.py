@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from maar.certification.record import Record
 from maar.core.errors import RunError
-
-BROKEN = ("misclassified", "falsified")
+from maar.records.verdicts import BROKEN, Record
 
 
 def require_agreement(stores: Mapping[float, Iterable[Record]]) -> None:

@@ -1,4 +1,4 @@
-"""What CROWN finds of one image, computed once and shared by the verifiers that build on it."""
+"""CROWN's bounds of one image, computed once and shared by the verifiers that build on them."""
 
 from __future__ import annotations
 

@@ -9,23 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from maar.certification.record import Record
-from maar.certification.tally import VERDICTS, Tally
 from maar.core.eps import Eps
+from maar.records.verdicts import VERDICTS, Record, Tally
+from maar.terminal.clock import clock
+from maar.terminal.live import Lines, bar, start
+from maar.terminal.tables import table
 
 if TYPE_CHECKING:
     from maar.certification.run import Plan
 
-# Seconds between plain lines.
-EVERY = 10.0
-# Room at the right of a moving line for the `^C` of a terminal, which would begin a line of its own
-# there, so that one too few is wiped.
-ECHO = 3
 SPLITS = {"test": "test", "valid": "validation"}
 # What people call a verdict where it is counted.
 NAMES = {verdict: "open" if verdict == "unknown" else verdict for verdict in VERDICTS}
@@ -77,24 +72,29 @@ def make_display(view: View[C]) -> Display[C]:
 
 
 class PlainDisplay(Display[C]):
-    """A line every ten seconds, and the table at the end."""
+    """A line every ten seconds, one each half minute if nothing happens, and the table."""
 
     def __init__(self, console: Console, view: View[C]) -> None:
         self.console, self.view = console, view
 
     def begin(self, plan: Plan, tally: C, workers: int, again: int) -> None:
-        self.pace, self.said = Pace(), time.monotonic()
+        self.pace, self.tally = Pace(), tally
+        self.lines = Lines(self._line)
         details = describe(plan, tally, workers, again, self.view.each)
         print(f"{self.view.subject(plan)} ({details})", flush=True)
+        self.lines.start()
 
     def add(self, record: Record, tally: C) -> None:
         self.pace.add(tally)
-        if time.monotonic() - self.said >= EVERY:
-            self.said = time.monotonic()
-            done = f"{tally.done}/{tally.images}"
-            print(f"{done}: {self.view.counts(tally)}; {self.pace.text(tally)}", flush=True)
+        self.lines.news()
+
+    def _line(self) -> str:
+        tally = self.tally
+        done = f"{tally.done}/{tally.images}"
+        return f"{done}: {self.view.counts(tally)}; {self.pace.text(tally)}"
 
     def end(self, tally: C) -> None:
+        self.lines.stop()
         self.console.print(self.view.result(tally))
 
 
@@ -108,10 +108,7 @@ class LiveDisplay(Display[C]):
         self.pace, self.tally = Pace(), tally
         self.console.print(Text(self.view.subject(plan), "bold cyan"))
         self.console.print(Text(describe(plan, tally, workers, again, self.view.each), "dim"))
-        self.live = Live(
-            console=self.console, get_renderable=self._moving, refresh_per_second=4, transient=True
-        )
-        self.live.start()
+        self.live = start(self.console, self._moving)
 
     def add(self, record: Record, tally: C) -> None:
         self.pace.add(tally)
@@ -121,16 +118,9 @@ class LiveDisplay(Display[C]):
         self.console.print(self.view.result(tally))
 
     def _moving(self) -> RenderableType:
-        bar = Table.grid(padding=(0, 2), expand=True)
-        bar.width = max(1, self.console.width - ECHO)
-        for ratio in (None, 1, None):
-            bar.add_column(ratio=ratio, no_wrap=True)
-        bar.add_row(
-            Text(f"{self.tally.done}/{self.tally.images}", "bold"),
-            ProgressBar(self.tally.images, self.tally.done, complete_style="cyan"),
-            Text(self.pace.text(self.tally), "dim"),
-        )
-        return Group(self.view.result(self.tally), bar)
+        done, images = self.tally.done, self.tally.images
+        moving = bar(self.console, f"{done}/{images}", done, images, self.pace.text(self.tally))
+        return Group(self.view.result(self.tally), moving)
 
 
 class Pace:
@@ -186,13 +176,10 @@ def result(tally: Tally) -> RenderableType:
 
 def cascade(tally: Tally) -> Table:
     """What each verifier got, what it settled, what it left to the next, and what that took."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("verifier")
     columns = ["images", "falsified", "verified", "left", "s/image", "time"]
     if tally.counts["error"]:
         columns.insert(3, "error")
-    for column in columns:
-        table.add_column(column, justify="right")
+    shown = table("verifier", *columns, right=columns)
     for name, reached in tally.reached.items():
         broken, proved = tally.falsified_by(name), tally.settled[name, "verified"]
         row = {
@@ -206,8 +193,8 @@ def cascade(tally: Tally) -> Table:
         }
         # One that no image came to has nothing to say.
         cells = [row[column] for column in columns] if reached else []
-        table.add_row(name, *cells, style="" if reached else "dim")
-    return table
+        shown.add_row(name, *cells, style="" if reached else "dim")
+    return shown
 
 
 def _unless_0(count: int) -> str:
@@ -247,23 +234,15 @@ def interval(tally: Tally) -> list[Text]:
 CERTIFICATION = View(subject, result, counts, "each")
 
 
-def clock(seconds: float) -> str:
-    """m:ss, or h:mm:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
 def comparison(rows: Sequence[tuple[Eps, Tally]]) -> RenderableType:
     """Several radii of one network side by side."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("eps", *NAMES.values(), "certified", "at most"):
-        table.add_column(column, justify="right")
+    heads = ("eps", *NAMES.values(), "certified", "upper bound")
+    shown = table(*heads, right=heads)
     for eps, tally in rows:
-        table.add_row(
+        shown.add_row(
             str(eps),
             *(f"{tally.counts[verdict]:,}" for verdict in NAMES),
             Text(f"{100 * tally.certified:.2f} %", "bold"),
             f"{100 * tally.certified_upper:.2f} %",
         )
-    return table
+    return shown

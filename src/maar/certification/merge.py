@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from maar.certification.compare import require_agreement
-from maar.certification.record import Record
-from maar.certification.store import (
-    MANIFEST,
-    Store,
-    difference,
-    header,
-    open_store,
-    read_manifest,
-)
-from maar.certification.tally import Tally
 from maar.core.errors import UsageError
 from maar.core.seals import SEAL
+from maar.records.stores import MANIFEST, difference, header, read_manifest
+from maar.records.verdicts import Record, Tally
+from maar.records.writing import Store, open_store
 
 # Parts of a manifest that each folder has for itself.
 OWN = ("key", "format", "subject", "asked", SEAL)
@@ -37,12 +30,12 @@ def merge(out: Path, stores: Sequence[Path]) -> Tally:
         raise UsageError("nothing to merge (accepted: OUT and one or more other stores)")
     there = [out, *sources.values()] if (out / MANIFEST).exists() else list(sources.values())
     manifest, *others = map(read_manifest, there)
-    subject = manifest["subject"]
+    subject = manifest.subject
     for path, other in zip(there[1:], others, strict=True):
-        if other["key"] != manifest["key"]:
-            what = difference(manifest, other["subject"])
+        if other.key != manifest.key:
+            what = difference(manifest, other.subject)
             raise UsageError(f"{path} is about something else than {there[0]} ({what})")
-    facts = {k: v for k, v in manifest.items() if k not in OWN}
+    facts = {k: v for k, v in manifest.content.items() if k not in OWN}
     if "eps" not in subject:
         raise UsageError(f"{there[0]} is not a folder of `maar certify`")
     with contextlib.ExitStack() as stack:
@@ -55,7 +48,7 @@ def merge(out: Path, stores: Sequence[Path]) -> Tally:
         into.ask(frozenset().union(*(store.asked for store in opened)))
         for store in opened:
             _take(into, store)
-        tally = _count(into.records.values(), facts["images"], facts["verifiers"])
+        tally = Tally.of_all(into.records.values(), facts["images"], facts["verifiers"])
         into.write_summary({**header(subject, facts, into.records), **tally.summary()})
     return tally
 
@@ -73,11 +66,3 @@ def _weight(record: Record) -> tuple[int, float]:
         return 2, 0.0
     limit = record.get("limit")
     return int(record["verdict"] == "unknown"), math.inf if limit is None else limit
-
-
-def _count(records: Iterable[Record], of: int, verifiers: Sequence[str]) -> Tally:
-    records = list(records)
-    tally = Tally(len(records), of, verifiers)
-    for record in records:
-        tally.add(record)
-    return tally

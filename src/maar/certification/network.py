@@ -36,7 +36,7 @@ class Network:
 
     @cached_property
     def hash(self) -> str:
-        """What a verdict is bound to."""
+        """Hash of the weights that verdicts are bound to."""
         return weights_hash(self.net)
 
     @cached_property

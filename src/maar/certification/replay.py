@@ -11,7 +11,7 @@ from maar.core.errors import RunError
 
 
 class NoCounterexample(RunError):
-    """What a verifier gave as a counterexample is none."""
+    """A verifier's counterexample does not hold when it is replayed."""
 
 
 @torch.no_grad()

@@ -20,8 +20,6 @@ from maar.certification.display import Display
 from maar.certification.network import Network
 from maar.certification.presets import choose
 from maar.certification.record import make_record
-from maar.certification.store import VERDICTS, Subject, key_of
-from maar.certification.tally import Tally
 from maar.certification.work import Kind, work
 from maar.certification.workers import LOCAL, Task, Team
 from maar.core.eps import Eps
@@ -29,6 +27,8 @@ from maar.core.errors import UsageError
 from maar.core.machine import machine
 from maar.data import DataSet
 from maar.networks.checking import LayerError
+from maar.records.stores import VERDICT_LINES, Subject, key_of
+from maar.records.verdicts import Tally
 
 # Seconds for an image: several times what the hardest of a thousand took.
 TIMEOUT = 120.0
@@ -77,7 +77,7 @@ def _tally(plan: Plan) -> Tally:
     return Tally(len(plan.indices), plan.data.size(plan.split), plan.task.cascade.names)
 
 
-CERTIFICATION = Kind(VERDICTS, make_record, _tally)
+CERTIFICATION = Kind(VERDICT_LINES, make_record, _tally)
 
 
 def make_plan(

@@ -1,4 +1,4 @@
-"""What a verifier is: a function from a query to a verdict."""
+"""The interface of a verifier: a function from a query to a verdict."""
 
 from __future__ import annotations
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from maar.certification.agenda import Job
 from maar.certification.cascade import Settled
 from maar.certification.display import Display
-from maar.certification.record import Record, is_settled
-from maar.certification.store import Form, Store, header, open_store
 from maar.certification.workers import LOCAL, Team
 from maar.core.errors import RunError
+from maar.records.stores import Form, header
+from maar.records.verdicts import Record, is_settled
+from maar.records.writing import Store, open_store
 
 if TYPE_CHECKING:
     from maar.certification.run import Plan
@@ -91,9 +92,16 @@ def work(
                     display.add(record, tally)
         finally:
             display.end(tally)  # first: a full disk must not leave the terminal in disorder
-            about = header(plan.subject, plan.facts, plan.indices)
-            store.write_summary({**about, **tally.summary()})
+            store.write_summary(_summary(plan, kind, store))
         return tally, [store.records[index] for index in plan.indices]
+
+
+def _summary(plan: Plan, kind: Kind[C], store: Store) -> dict[str, Any]:
+    """Sum up the whole folder: this call may have looked at a few of its images only."""
+    everything = kind.tally(replace(plan, indices=sorted(store.asked)))
+    for record in store.records.values():
+        everything.add(record)
+    return {**header(plan.subject, plan.facts, store.asked), **everything.summary()}
 
 
 def _require_labels(plan: Plan, store: Store) -> None:

@@ -13,9 +13,9 @@ from maar.api.checking import network_of_store, require_onnxruntime, runner_of
 from maar.cli.interrupt import farewell
 from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
-from maar.cli.progress import show_progress
 from maar.cli.subject import MODEL, PerChannel, subject
 from maar.core.errors import RunError, UsageError
+from maar.terminal.progress import show_progress
 
 if TYPE_CHECKING:
     from torch import nn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -18,12 +17,10 @@ from maar.cli.parse import parse
 from maar.cli.subject import Subject
 from maar.core.eps import Eps
 from maar.core.errors import RunError, UsageError
-from maar.core.files import write_text
-from maar.core.unpacking import read_json
 
 if TYPE_CHECKING:
     from maar.certification.run import Plan
-    from maar.certification.tally import Tally
+    from maar.records.verdicts import Tally
 
 FOLDER = "(default: RUN/certify/eps-EPS-KEY, or certs/FILE/eps-EPS-KEY)"
 
@@ -77,15 +74,13 @@ def main(argv: Sequence[str]) -> int:
 
     tallies: list[Tally] = []
     with team(args) as crew:
-        for subject, plan, out in plans:
+        for _, plan, out in plans:
             try:
                 tally = run(
                     plan, out, workers=args.workers, display=make_display(CERTIFICATION), team=crew
                 )
             except KeyboardInterrupt:
                 return farewell(f"the same command continues {out}")
-            if subject.is_own and args.split == "test":
-                _tell_the_run(folder(subject, "certify") / "summary.json", out / "summary.json")
             print(f"verdicts in {out}")
             tallies.append(tally)
     if len(plans) > 1:
@@ -131,9 +126,9 @@ def _plans(args: Certify, asked: list[str | None]) -> list[tuple[Subject, Plan, 
 
 def _require_agreement(plans: list[tuple[Subject, Plan, Path]]) -> None:
     from maar.certification.compare import require_agreement
-    from maar.certification.store import VERDICTS
+    from maar.records.stores import VERDICT_LINES
 
-    require_agreement({float(plan.eps): VERDICTS.read(out) for _, plan, out in plans})
+    require_agreement({float(plan.eps): VERDICT_LINES.read(out).lines for _, plan, out in plans})
 
 
 def _merge(args: Certify, paths: list[Path]) -> int:
@@ -154,20 +149,3 @@ def _merge(args: Certify, paths: list[Path]) -> int:
     Console().print(result(tally))
     print(f"verdicts in {paths[0]}")
     return 0
-
-
-def _tell_the_run(known: Path, new: Path) -> None:
-    """Keep, for `maar runs`, the summary of the run's own data and eps that decides most images."""
-    found = read_json(new)
-    try:
-        old = read_json(known)
-        if old["weights"] == found["weights"] and _settled(old) > _settled(found):
-            return
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # none yet, or damaged
-    write_text(known, json.dumps(found, indent=1) + "\n")
-
-
-def _settled(summary: dict[str, int]) -> int:
-    # (without the misclassified: to count those alone decides nothing about robustness)
-    return summary["falsified"] + summary["verified"]

@@ -127,12 +127,13 @@ def _show(found: Compared, listed: int) -> None:
 
 
 def _print(console: Console, table: Table) -> None:
-    from rich.table import Table as Grid
     from rich.text import Text
 
-    grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in table.columns:
-        grid.add_column(column.name, justify="right" if column.numeric else "left")
+    from maar.terminal.tables import table as make
+
+    grid = make(*(column.name for column in table.columns))
+    for column, shown in zip(table.columns, grid.columns, strict=True):
+        shown.justify = "right" if column.numeric else "left"
     for row in table.rows:
         grid.add_row(*(Text(cell.text) for cell in row))
     console.print(Text(table.title, "bold"))

@@ -46,9 +46,9 @@ def _recipes(argv: Sequence[str]) -> int:
         )
         return 0
     from rich.console import Console
-    from rich.table import Table
 
     from maar.config.load import find, recipes
+    from maar.terminal.tables import table
 
     names = [name for name in recipes() if all(word.lower() in name for word in argv)]
     if not names:
@@ -56,11 +56,9 @@ def _recipes(argv: Sequence[str]) -> int:
         missing = [word for word in argv if not any(word.lower() in name for name in recipes())]
         hint = nearest(missing[0], parts) if missing else ""
         raise UsageError(f"no recipe has {' and '.join(map(repr, argv))} in its name{hint}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("recipe", no_wrap=True)
-    table.add_column("what it does")
+    shown = table("recipe", "what it does", whole=["recipe"])
     for name in names:
         first = find(name).read_text().partition("\n")[0]
-        table.add_row(name, first.lstrip("# "))
-    Console().print(table)
+        shown.add_row(name, first.lstrip("# "))
+    Console().print(shown)
     return 0

@@ -18,6 +18,7 @@ from maar import data
 from maar.cli.parse import parse
 from maar.core.errors import RunError
 from maar.data.published import Fault, Published, cache_dir
+from maar.terminal.tables import pairs, table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,16 +84,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _list(console: Console) -> None:
-    table = Table(header_style="dim", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("name", "shape", "classes", "train", "test", "state", "made by"):
-        right = column in ("classes", "train", "test")
-        table.add_column(column, justify="right" if right else "left", no_wrap=column == "name")
+    numbers = ("classes", "train", "test")
+    shown = table("name", "shape", *numbers, "state", "made by", right=numbers, whole=["name"])
     sources = [data.source(name) for name in data.DATASETS]
     with ThreadPoolExecutor() as pool:  # hashing leaves Python's lock, so the sets go in parallel
         states = list(pool.map(_state, sources))
     for source, state in zip(sources, states, strict=True):
         facts = source.info
-        table.add_row(
+        shown.add_row(
             Text(facts.name, "bold"),
             _shape(facts.shape),
             str(facts.n_classes),
@@ -101,7 +100,7 @@ def _list(console: Console) -> None:
             state,
             facts.origin,
         )
-    console.print(table)
+    console.print(shown)
     console.print(Text(f"data live in {cache_dir()} (set MAAR_DATA to change it)", "dim"))
     console.print(Text("your own images: npz:PATH, or folder:PATH with one folder a class", "dim"))
 
@@ -134,13 +133,10 @@ def _verify(name: str, console: Console) -> None:
         print(f"{name}: {sizes}, all readable\nSHA-256 of the content: {arrays.sha256}")
         return
     faults = {fault.file.name: fault for fault in source.faults()}
-    table = Table(header_style="dim")
-    table.add_column("file")
-    table.add_column("bytes", justify="right")
-    table.add_column("state")
+    shown = table("file", "bytes", "state", right=["bytes"])
     for file in source.files:
-        table.add_row(file.name, f"{file.size:,}", _verdict(faults.get(file.name)))
-    console.print(table)
+        shown.add_row(file.name, f"{file.size:,}", _verdict(faults.get(file.name)))
+    console.print(shown)
     if len(faults) == len(source.files) and all(fault.absent for fault in faults.values()):
         raise RunError(f"{name} is not in {source.folder}: {source.remedy}")
     if faults:
@@ -186,11 +182,8 @@ def _info(name: str, console: Console) -> None:
             rows["state"] = f"absent or damaged: {source.remedy}"
     elif arrays is not None:
         rows["SHA-256"] = arrays.sha256
-    grid = Table(box=None, show_header=False, pad_edge=False)
-    for key, value in rows.items():
-        grid.add_row(Text(key, "dim"), Text(value, overflow="fold"))
     console.print(Text(facts.name, "bold"))
-    console.print(grid)
+    console.print(pairs(rows))
     if arrays is not None:
         console.print(_counts(facts.classes, arrays.y_train, arrays.y_test))
 
@@ -198,15 +191,12 @@ def _info(name: str, console: Console) -> None:
 def _counts(classes: tuple[str, ...], y_train: np.ndarray, y_test: np.ndarray) -> Table:
     import numpy as np
 
-    table = Table(header_style="dim")
-    table.add_column("label", justify="right")
-    table.add_column("class")
-    table.add_column("train", justify="right")
-    table.add_column("test", justify="right")
+    numbers = ("label", "train", "test")
+    shown = table("label", "class", *numbers[1:], right=numbers)
     train, test = (np.bincount(y, minlength=len(classes)) for y in (y_train, y_test))
     for label, name in enumerate(classes):
-        table.add_row(str(label), Text(name), f"{train[label]:,}", f"{test[label]:,}")
-    return table
+        shown.add_row(str(label), Text(name), f"{train[label]:,}", f"{test[label]:,}")
+    return shown
 
 
 def _shape(shape: tuple[int, ...]) -> str:

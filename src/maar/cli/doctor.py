@@ -307,18 +307,18 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show(console: Console, title: str, checks: list[Check]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
+    from maar.terminal.tables import table
+
     styles = {"ok": "green", "absent": "dim", "warn": "yellow", "broken": "bold red"}
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(width=6)
-    table.add_column(width=14)
-    table.add_column(overflow="fold")
+    shown = table("", "", " ")
+    shown.show_header = False
+    shown.columns[0].width, shown.columns[1].width = 6, 14
     for check in checks:
-        table.add_row(Text(check.state, styles[check.state]), Text(check.name), Text(check.detail))
+        shown.add_row(Text(check.state, styles[check.state]), Text(check.name), Text(check.detail))
     console.print(f"\n[bold]{title}[/]")
-    console.print(table)
+    console.print(shown)
 
 
 def _pip(what: str) -> str:

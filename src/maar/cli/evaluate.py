@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +13,13 @@ import tyro
 from maar.cli.interrupt import farewell
 from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
-from maar.cli.progress import show_progress
 from maar.cli.subject import NETWORK, PerChannel, Subject
 from maar.cli.subject import subject as read_subject
 from maar.core.errors import UsageError
-from maar.core.files import write_text
-from maar.core.unpacking import read_json
+from maar.records.evaluations import Evaluation
+from maar.records.reading import Reader
+from maar.records.stores import SUMMARY
+from maar.terminal.progress import show_progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -125,18 +125,24 @@ def main(argv: Sequence[str]) -> int:
     certified = _certified(subject, args, weights)
     console.print(_table(measured, certified))
     out = args.out or subject.folder / _file_name(args, subject)
-    record = {
-        **_settings(args, subject, layers),
-        "weights_hash": weights,
-        "data_sha256": data.sha256,
-        "images": measured.images,
-        "of": data.size(args.split),
-        "accuracy": measured.accuracy,
-        "latent_robustness": {str(d): x for d, x in measured.latent_robustness.items()},
-        "certified": certified,
-        "seconds": round(seconds, 3),
-    }
-    write_text(out, json.dumps(record, indent=1) + "\n")
+    Evaluation(
+        network=subject.name,
+        weights=args.weights,
+        data=subject.data,
+        split=args.split,
+        eps=float(subject.eps),
+        layers=layers,
+        attack={name: getattr(args, name) for name in ("steps", "step_size", "restarts", "seed")},
+        bounds=args.bounds,
+        weights_hash=weights,
+        data_sha256=data.sha256,
+        images=measured.images,
+        of=data.size(args.split),
+        accuracy=measured.accuracy,
+        latent_robustness={str(d): x for d, x in measured.latent_robustness.items()},
+        certified=certified,
+        seconds=round(seconds, 3),
+    ).write(out)
     print(f"numbers in {out}")
     return 0
 
@@ -149,24 +155,6 @@ def _numbers(text: str) -> list[int]:
             f"--layers {text!r} is not a list of numbers (accepted: such as 0,1,2)"
         ) from None
     return found
-
-
-def _settings(args: Evaluate, subject: Subject, layers: list[int]) -> dict[str, Any]:
-    return {
-        "network": subject.name,
-        "weights": args.weights,
-        "data": subject.data,
-        "split": args.split,
-        "eps": float(subject.eps),
-        "layers": layers,
-        "attack": {
-            "steps": args.steps,
-            "step_size": args.step_size,
-            "restarts": args.restarts,
-            "seed": args.seed,
-        },
-        "bounds": args.bounds,
-    }
 
 
 def _file_name(args: Evaluate, subject: Subject) -> str:
@@ -186,37 +174,29 @@ def _file_name(args: Evaluate, subject: Subject) -> str:
 def _certified(subject: Subject, args: Evaluate, weights: str) -> dict[str, Any] | None:
     """What the certifier has found for these very weights, data and eps; of several the most."""
     folder = subject.folder / "certify" if subject.is_run else subject.folder
-    wanted = {
-        "weights": weights,
-        "data": subject.data,
-        "split": args.split,
-        "eps": float(subject.eps),
-    }
+    wanted = (weights, subject.data, args.split, float(subject.eps))
     best: dict[str, Any] | None = None
-    for path in sorted(folder.glob("**/summary.json")):
-        try:
-            found = read_json(path)
-            if any(found[key] != value for key, value in wanted.items()):
-                continue
-            share = {key: found[key] for key in ("images", "verified", "certified")}
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # damaged, or of another version
-        rank = (share["images"], share["verified"])
-        if best is None or rank > (best["images"], best["verified"]):
+    for path in sorted(folder.glob(f"**/{SUMMARY}")):
+        summary = Reader().json(path)
+        keys = ("weights", "data", "split", "eps")
+        share = {key: summary.get(key) for key in ("images", "verified", "certified")}
+        if tuple(summary.get(key) for key in keys) != wanted or None in share.values():
+            continue
+        if best is None or (share["images"], share["verified"]) > (
+            best["images"],
+            best["verified"],
+        ):
             best = share
     return best
 
 
 def _table(measured: Measured, certified: dict[str, Any] | None) -> Table:
-    from rich.table import Table
+    from maar.terminal.tables import table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("metric")
-    for column in ("share", "images"):
-        table.add_column(column, justify="right")
+    shown = table("metric", "share", "images", right=("share", "images"), gap=3)
 
     def row(name: str, part: int, whole: int, style: str = "") -> None:
-        table.add_row(name, f"{100 * part / whole:.2f} %", f"{part:,} of {whole:,}", style=style)
+        shown.add_row(name, f"{100 * part / whole:.2f} %", f"{part:,} of {whole:,}", style=style)
 
     row("accuracy", measured.correct, measured.images)
     for layer, count in measured.latent_robust.items():
@@ -224,4 +204,4 @@ def _table(measured: Measured, certified: dict[str, Any] | None) -> Table:
         row(f"latent robustness at {where}", count, measured.images)
     if certified is not None:
         row("certified robustness", certified["verified"], certified["images"], "bold")
-    return table
+    return shown

@@ -12,9 +12,8 @@ import tyro
 from maar.cli.parse import parse
 from maar.cli.subject import NETWORK, PerChannel, read_network
 from maar.core.eps import Eps
-from maar.core.errors import RunError, UsageError
+from maar.core.errors import UsageError
 from maar.core.files import locked
-from maar.core.unpacking import read_json
 
 if TYPE_CHECKING:
     from torch import nn
@@ -144,30 +143,24 @@ def _chosen(args: Export, subject: Subject, indices: str) -> Images:
 
 def _left_open(args: Export, subject: Subject, store: Path) -> Images:
     """The open images of a certification of this very network."""
-    from maar.certification.store import LOCK, MANIFEST, VERDICTS
     from maar.data import load
     from maar.networks import weights_hash
+    from maar.records.stores import LOCK, VERDICT_LINES, read_manifest
 
     if args.data is not None or args.eps is not None:
         raise UsageError("--open says which data and eps: leave --data and --eps out")
-    if not (store / MANIFEST).is_file():
-        raise UsageError(f"{store} is not a folder of `maar certify`: it has no {MANIFEST}")
-    try:
-        manifest = read_json(store / MANIFEST)
-        name, about = manifest["data"], manifest["subject"]
-        weights, sha256, eps = about["weights"], about["data"], Eps(about["eps"])
-    except (ValueError, KeyError, TypeError):
-        raise RunError(f"{store / MANIFEST} is damaged") from None
-    if weights != weights_hash(subject.net):
+    about = read_manifest(store)
+    if not about.eps:
+        raise UsageError(f"{store} is not a folder of `maar certify`")
+    if about.hash != weights_hash(subject.net):
         raise UsageError(f"{store} is about another network than {args.network}")
-    data = load(name)
-    if data.sha256 != sha256:
-        raise UsageError(f"{store} is about other images than those of {name} here")
+    data = load(about.data)
+    if data.sha256 != about.subject["data"]:
+        raise UsageError(f"{store} is about other images than those of {about.data} here")
     with locked(store / LOCK, wait=False):  # a line being written would look like a torn one
-        records = VERDICTS.read(store)
-    latest = {record["index"]: record["verdict"] for record in records}
-    found = sorted(i for i, verdict in latest.items() if verdict in ("unknown", "error"))
-    return _checked(Images(data, found, eps), subject)
+        records = VERDICT_LINES.read(store).records
+    found = sorted(i for i, line in records.items() if line["verdict"] in ("unknown", "error"))
+    return _checked(Images(data, found, Eps(about.eps)), subject)
 
 
 def _checked(images: Images, subject: Subject) -> Images:

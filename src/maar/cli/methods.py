@@ -36,42 +36,39 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _list(console: Console) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from maar.methods import METHODS
+    from maar.terminal.tables import table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("method", "year", "idea, paper, and knobs with their defaults"):
-        table.add_column(column, no_wrap=column in ("method", "year"))
+    about = "idea, paper, and knobs with their defaults"
+    shown = table("method", "year", about, whole=("method", "year"))
     for name in METHODS:
         cls = METHODS[name]
         own = ", ".join(knobs(cls)) or "no knobs"
-        about = Text.assemble(cls.idea, "\n", (cls.paper, "dim"), "\n", (own, "green"))
-        table.add_row(Text(name, "cyan"), str(cls.year), about)
-        table.add_row()
-    console.print(table)
+        idea = Text.assemble(cls.idea, "\n", (cls.paper, "dim"), "\n", (own, "green"))
+        shown.add_row(Text(name, "cyan"), str(cls.year), idea)
+        shown.add_row()
+    console.print(shown)
     console.print("what a knob means: maar methods NAME")
 
 
 def _one(console: Console, name: str) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from maar.config.flags import flags_of
     from maar.methods import METHODS
+    from maar.terminal.tables import table
 
     method = METHODS[name]()
     console.print(Text.assemble((name, "cyan"), f"  {method.idea}"))
     console.print(Text(f"{method.paper}, {method.year}", "dim"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("flag", "default", "meaning"):
-        table.add_column(column, no_wrap=column != "meaning")
+    shown = table("flag", "default", "meaning", whole=("flag", "default"))
     for flag in flags_of(method, ("method",)):
-        table.add_row(Text(f"--{flag.name}"), Text(_default(flag.default)), Text(flag.help))
-    if table.row_count:
+        shown.add_row(Text(f"--{flag.name}"), Text(_default(flag.default)), Text(flag.help))
+    if shown.row_count:
         console.print()
-        console.print(table)
+        console.print(shown)
 
 
 def knobs(cls: type) -> list[str]:

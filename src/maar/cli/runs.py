@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from maar.core.errors import UsageError, nearest
-from maar.training.status import Status, find_runs, status
+from maar.records.reading import Object, number, table, word
+from maar.records.runs import WEIGHTS, RunFiles, certified, find_runs, read_run
+from maar.terminal.clock import clock
 
 COLUMNS = (
     "run",
@@ -52,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"no such folder: {folder}")
         print("no runs yet; make one with: maar train demo")
         return 0
-    found = [status(path) for path in find_runs(folder)]
+    found = [_read(path) for path in find_runs(folder)]
     if not found:
         print(f"no runs in {folder}; make one with: maar train demo")
         return 0
@@ -60,10 +63,19 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _print(found: list[Status], folder: Path) -> None:
+def _read(path: Path) -> RunFiles:
+    run = read_run(path)
+    if run.state != "finished" or (path / WEIGHTS).is_file():
+        return run
+    again = f"`maar train {shlex.quote(str(path))} --resume` makes it again"
+    return replace(run, state="damaged", problems=(f"{WEIGHTS} is missing: {again}",))
+
+
+def _print(found: list[RunFiles], folder: Path) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
+
+    from maar.terminal.tables import table as grid
 
     rows = [_row(run, folder) for run in found]
     console = Console()
@@ -71,17 +83,15 @@ def _print(found: list[Status], folder: Path) -> None:
         # For grep and files: all of a run, on one line.
         longest = max(sum(len(cell) + 2 for cell in row.values()) for row in rows)
         console = Console(width=max(200, 2 * longest))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in _fitting(rows, console.width):
-        justify = "right" if column in NUMBERS else "left"
-        table.add_column(column, justify=justify, overflow="fold", no_wrap=column != "run")
+    fitting = _fitting(rows, console.width)
+    shown = grid(*fitting, right=NUMBERS, whole={*fitting} - {"run"})
     for run, row in zip(found, rows, strict=True):
         cells = {**row, "state": Text(row["state"], STYLES[run.state])}
-        table.add_row(*(cells[str(column.header)] for column in table.columns))
-    console.print(table)
+        shown.add_row(*(cells[name] for name in fitting))
+    console.print(shown)
     for run in found:
         if run.state == "damaged":
-            console.print(Text(f"{run.path} is damaged: {run.problem}", "red"))
+            console.print(Text(f"{run.path} is damaged: {run.problems[0]}", "red"))
 
 
 def _fitting(rows: list[dict[str, str]], width: int) -> list[str]:
@@ -94,53 +104,39 @@ def _fitting(rows: list[dict[str, str]], width: int) -> list[str]:
     return list(widths)
 
 
-def _row(run: Status, folder: Path) -> dict[str, str]:
+def _row(run: RunFiles, folder: Path) -> dict[str, str]:
     name = str(run.path.relative_to(folder)) if run.path != folder else run.path.resolve().name
     known = {} if run.state == "damaged" else _cells(run)
     return {**dict.fromkeys(COLUMNS, ""), "run": name, "state": run.state, **known}
 
 
-def _cells(run: Status) -> dict[str, str]:
-    method = _table(run.config, "method")
-    base = _table(method, "base").get("name")
-    test = _table(run.result, "test") or _table(run.last, "valid")
+def _cells(run: RunFiles) -> dict[str, str]:
+    test = table(run.result, "test") or table(run.last, "valid")
     return {
-        "method": f"{method.get('name', '?')}({base})" if base else str(method.get("name", "?")),
-        "network": str(run.config.get("network", "?")),
-        "data": str(run.config.get("data", "?")),
+        "method": run.method or "?",
+        "network": word(run.config, "network") or "?",
+        "data": word(run.config, "data") or "?",
         "eps": str(run.config.get("eps", "?")),
         "stage": _of(run.last, "stage", "stages"),
         "epoch": _of(run.last, "epoch", "epochs"),
-        "acc": _percent(test.get("accuracy")),
-        "VE": _percent(_table(run.last, "train").get("verified_error")),
-        "CR": _certified(run.certified),
-        "time": _clock(run.seconds),
+        "acc": _percent(number(test, "accuracy")),
+        "VE": _percent(number(table(run.last, "train"), "verified_error")),
+        "CR": _certified(certified(run)),
+        "time": clock(run.seconds),
         "hash": run.hash[:8],
     }
 
 
-def _table(table: dict[str, Any], key: str) -> dict[str, Any]:
-    found = table.get(key)
-    return found if isinstance(found, dict) else {}
-
-
-def _of(last: dict[str, Any], key: str, whole: str) -> str:
+def _of(last: Object, key: str, whole: str) -> str:
     """`2/3`: how far the last epoch is."""
     return f"{last[key]}/{last.get(whole, '?')}" if key in last else ""
 
 
-def _certified(summary: dict[str, Any]) -> str:
+def _certified(summary: Object) -> str:
     """In parentheses: of how many images, where that is a part of them."""
-    share, images = _percent(summary.get("certified")), summary.get("images")
+    share, images = _percent(number(summary, "certified")), summary.get("images")
     return f"{share} ({images})" if share and images and images != summary.get("of") else share
 
 
-def _percent(share: object) -> str:
-    return f"{100 * share:.1f}" if isinstance(share, int | float) else ""
-
-
-def _clock(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02d}"
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}"

@@ -21,10 +21,10 @@ chosen method: see `maar methods` for the others."""
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from maar.config.flags import Extra, parse_command
+    from maar.records.runs import is_run, read_run
     from maar.training.display import Several, make_display, number
     from maar.training.parallel import place
     from maar.training.run import has_model, refuse_existing
-    from maar.training.status import is_run, status
     from maar.training.trainer import train
 
     extras = (
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     if rank := place(config).rank:
         return _help_out(config, path, resume, rank)
     refuse_existing(path, resume=resume)
-    finished = is_run(path) and bool(status(path).result) and has_model(path)
+    finished = is_run(path) and bool(read_run(path).result) and has_model(path)
     quoted = shlex.quote(str(path))
     display = make_display()
     if own["tensorboard"]:

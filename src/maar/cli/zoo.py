@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 # Of the list: columns of numbers, those that a narrow terminal does without, and what is between.
 NUMBERS = ("acc", "CR", "images", "MB")
 DISPENSABLE = ("MB", "images", "network")
-GAP = 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _list(known: list[Entry], width: int) -> Table:
-    from rich.table import Table
+    from maar.terminal.tables import GAP, table
 
     rows = [_facts(one) for one in known]
     widths = {head: max(len(head), *(len(row[head]) for row in rows)) for head in rows[0]}
@@ -55,17 +54,11 @@ def _list(known: list[Entry], width: int) -> Table:
     for head in DISPENSABLE:
         if sum(widths.values()) + GAP * (len(widths) - 1) > width:
             del widths[head]
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
-    for head in widths:
-        if head in NUMBERS:
-            table.add_column(head, justify="right", no_wrap=True)
-        elif head == "name":
-            table.add_column(head, no_wrap=True, min_width=widths[head])
-        else:
-            table.add_column(head, overflow="fold")
+    shown = table(*widths, right=NUMBERS, whole=NUMBERS)
+    shown.columns[0].min_width = widths["name"]
     for row in rows:
-        table.add_row(*(row[head] for head in widths))
-    return table
+        shown.add_row(*(row[head] for head in widths))
+    return shown
 
 
 def _facts(one: Entry) -> dict[str, str]:
@@ -84,12 +77,8 @@ def _facts(one: Entry) -> dict[str, str]:
 
 
 def _one(one: Entry) -> Table:
-    from rich.table import Table
-    from rich.text import Text
+    from maar.terminal.tables import pairs
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
     robust = f"{100 * one.certified:.2f} % proved"
     if one.certified_upper > one.certified:
         robust += f", at most {100 * one.certified_upper:.2f} %"
@@ -106,6 +95,4 @@ def _one(one: Entry) -> Table:
     }
     if one.note:
         rows["note"] = one.note
-    for name, value in rows.items():
-        table.add_row(name, Text(value))
-    return table
+    return pairs(rows)

@@ -1,4 +1,4 @@
-"""What a setting may be: values checked and converted by the type of their field.
+"""Settings: values checked and converted by the type of their field.
 
 One table of types serves TOML values, command-line words and constructor arguments, so the three
 accept the same things and complain in the same words. A bad value is a `ValueError` with the
@@ -159,7 +159,7 @@ def parse(hint: Any, text: str) -> Any:
 
 
 def words(hint: Any) -> str:
-    """What a type accepts, in words for an error message."""
+    """Describe the values that a type accepts, for an error message."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         limits = [str(mark) for mark in args[1:] if isinstance(mark, Range)]

@@ -1,4 +1,4 @@
-"""What a bound is: a function from a network and a box to an enclosure of all its outputs."""
+"""The interface of a bound: a function from a network and a box to an enclosure of all outputs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Corners:
 
 @dataclass(frozen=True)
 class Problem:
-    """What to bound: C f(x) over a box (f(x) itself without C), [N, rows, classes].
+    """The quantity to bound: C f(x) over a box (f(x) itself without C), [N, rows, classes].
 
     `known` has bounds on ReLU inputs that another bound has already found, or None.
     """
@@ -85,7 +85,7 @@ class Problem:
             )
 
     def known_at(self, k: int) -> Pair | None:
-        """What is known of the input of ReLU k."""
+        """Return the bounds on the input of ReLU k that came in, if any."""
         return self.known[k] if self.known else None
 
     def images(self) -> Iterator[Problem]:

@@ -55,7 +55,7 @@ class Boxes:
             self.total = self.total + torch.maximum(lb.abs(), ub.abs()).flatten(1).sum(1)
 
     def underflow(self) -> Tensor:
-        """What underflow may do to a row, [N].
+        """Bound the effect of underflow on a row, [N].
 
         One underflow is an error of u tiny in a coefficient of a value or in the constant; a row
         meets less than 1/u of them per coefficient.

@@ -139,7 +139,7 @@ class Rows:
 
 
 def picked(rows: Rows) -> tuple[Tensor, Tensor]:
-    """Of unit rows: which channel or neuron each one picks, and its sign."""
+    """Return the channel or neuron that each unit row picks, and its sign."""
     A = rows.A.flatten(1)
     return A.abs().argmax(1), A.sum(1, keepdim=True)
 

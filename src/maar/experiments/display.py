@@ -8,12 +8,13 @@ from datetime import datetime
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from maar.experiments.measured import State, state_of
 from maar.experiments.plan import MODEL, Run, Task
 from maar.experiments.work import Display, Progress
+from maar.terminal.clock import clock
+from maar.terminal.tables import table
 
 REFRESH = 1.0
 # Drawing reads the runs' files, on the cores that train: it may take so little of the time.
@@ -104,14 +105,13 @@ def board(progress: Progress, room: int, known: dict[Run, str] | None = None) ->
     )
     if left_out > 0:
         counts += f"; {left_out} runs not shown"
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("run", "state", "progress", "time"):
-        table.add_column(name, justify="right" if name == "time" else "left", no_wrap=True)
+    heads = ("run", "state", "progress", "time")
+    shown = table(*heads, right=["time"], whole=heads)
     for name, state, how_far, seconds in lines:
-        table.add_row(name, Text(state, style=TONES.get(state, "cyan")), how_far, seconds)
+        shown.add_row(name, Text(state, style=TONES.get(state, "cyan")), how_far, seconds)
     if progress.waiting or progress.running:
         counts += ". Ctrl-C stops, the same command continues"
-    return Group(table, Text(counts, style="dim"))
+    return Group(shown, Text(counts, style="dim"))
 
 
 def _line(run: Run, progress: Progress, known: dict[Run, str]) -> tuple[str, str, str, str]:
@@ -155,11 +155,3 @@ def outcome(state: State) -> str:
         if name in state.result:
             return f": {name.replace('_', ' ')} {100 * state.result[name]:.2f} %"
     return ""
-
-
-def clock(seconds: float) -> str:
-    """`1:02:03` or `2:03`."""
-    whole = round(seconds)
-    hours, rest = divmod(whole, 3600)
-    text = f"{rest // 60}:{rest % 60:02d}"
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else text

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from statistics import fmean
 
-from maar.certification.store import MANIFEST, VERDICTS
 from maar.core.errors import MaarError
-from maar.core.unpacking import read_json
 from maar.experiments.measured import State
 from maar.experiments.plan import Task, network_of
-from maar.training.status import read_metrics
+from maar.records.evaluations import read_evaluations
+from maar.records.reading import count, number
+from maar.records.runs import read_run
+from maar.records.stores import MANIFEST, VERDICT_LINES
 
 
 def estimate(task: Task, state: State) -> float | None:
@@ -68,13 +70,11 @@ def image_seconds(runs: Path, stem: str, preset: str) -> tuple[float | None, int
     found: list[float] = []
     of = 0
     for manifest in runs.glob(f"{stem}-*/certify/*/{MANIFEST}"):
-        try:
-            about = read_json(manifest)
-            if about["preset"] == preset:
-                found += [record["seconds"] for record in VERDICTS.read(manifest.parent)]
-                of = about["images"]
-        except (OSError, ValueError, KeyError, TypeError, MaarError):
-            continue
+        with contextlib.suppress(OSError, MaarError):
+            stored = VERDICT_LINES.read(manifest.parent)
+            if stored.manifest.preset == preset:
+                found += [record["seconds"] for record in stored.lines]
+                of = stored.manifest.of
     return fmean(found) if found else None, of
 
 
@@ -83,20 +83,15 @@ def attack_seconds(runs: Path, stem: str, steps: int) -> tuple[float | None, int
     """The same of the images whose latent robustness was measured, with so many steps."""
     found: list[float] = []
     of = 0
-    for path in runs.glob(f"{stem}-*/evaluate-*.json"):
-        try:
-            about = read_json(path)
-            if about["attack"]["steps"] == steps and len(about["layers"]) == 1:
-                found.append(about["seconds"] / about["images"])
-                of = about["of"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+    for run in runs.glob(f"{stem}-*"):
+        for about in read_evaluations(run):
+            if about.attack.get("steps") == steps and len(about.layers) == 1 and about.images:
+                found.append(about.seconds / about.images)
+                of = about.of
     return fmean(found) if found else None, of
 
 
 def _epochs(run: Path) -> list[tuple[int, float]]:
     """The stage of each epoch that is done, and how long it took."""
-    try:
-        return [(int(line["stage"]), float(line["seconds"])) for line in read_metrics(run)]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+    lines = read_run(run).metrics
+    return [(count(line, "stage"), number(line, "seconds") or 0.0) for line in lines]

@@ -26,7 +26,6 @@ from functools import cache
 from typing import Any
 
 from maar.certification.presets import PRESETS, cascade
-from maar.certification.store import FORMAT as STORE_FORMAT
 from maar.config import config_hash
 from maar.config.dump import to_table
 from maar.config.load import build
@@ -37,6 +36,7 @@ from maar.core.unpacking import read_json
 from maar.data import DATASETS
 from maar.experiments.plan import Plan, Run, Task
 from maar.networks import NETWORKS
+from maar.records.stores import FORMAT as STORE_FORMAT
 
 FORMAT = 2
 LOCK = ".lock"

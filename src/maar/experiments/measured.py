@@ -10,16 +10,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from maar.certification.record import Record, is_settled
-from maar.certification.store import FORMAT, MANIFEST, VERDICTS
-from maar.certification.tally import Tally
 from maar.core.errors import MaarError, RunError, UsageError
-from maar.core.unpacking import read_json
 from maar.experiments.kept import keep, model_hash, recall, settings_of
 from maar.experiments.plan import Run, Task
 from maar.experiments.series import series
+from maar.records.evaluations import read_evaluations
+from maar.records.reading import Object, number, table
+from maar.records.runs import in_use, is_run, read_run
+from maar.records.stores import FORMAT, MANIFEST, VERDICT_LINES, Manifest, read_manifest
+from maar.records.verdicts import Record, Tally, is_settled
 from maar.training.revision import earlier_revision
-from maar.training.status import in_use, is_run, read_metrics, status
 
 # How `maar evaluate` attacks, where the command says nothing else.
 ATTACK = {"step_size": 0.01, "restarts": 1, "seed": 0}
@@ -129,17 +129,19 @@ def is_elsewhere(run: Run) -> bool:
 
 
 def _training(task: Task) -> State:
-    found = status(task.run.folder)
-    metrics = read_metrics(task.run.folder)
+    found = read_run(task.run.folder)
+    if found.problems:
+        return State()
+    metrics = found.metrics
     if found.result:
-        values = {
-            "accuracy": found.result.get("test", {}).get("accuracy"),
-            "verified_error": found.result.get("train", {}).get("verified_error"),
-            "train_accuracy": found.result.get("train", {}).get("accuracy"),
+        shares = {
+            "accuracy": number(table(found.result, "test"), "accuracy"),
+            "verified_error": number(table(found.result, "train"), "verified_error"),
+            "train_accuracy": number(table(found.result, "train"), "accuracy"),
         }
-        known = {key: value for key, value in values.items() if value is not None}
+        known: dict[str, Any] = {key: value for key, value in shares.items() if value is not None}
         seconds = found.result["seconds"]
-        known |= {"seconds": seconds, "machine": _trained_on(task.run)}
+        known |= {"seconds": seconds, "machine": _trained_on(found.env)}
         known |= {"model": model_hash(task.run), "epochs": series(metrics)}
         return State(len(metrics), len(metrics), "", known)
     if not found.last:
@@ -149,43 +151,42 @@ def _training(task: Task) -> State:
     return State(len(metrics), 0, progress)
 
 
-def _trained_on(run: Run) -> str:
-    """The machine that a run's env.json names, which need not be this one."""
-    try:
-        env = read_json(run.folder / "env.json")
-        return f"{env['cpu']}, {env['threads']} thread, {env['device']}, torch {env['torch']}"
-    except (OSError, ValueError, KeyError, TypeError):
+def _trained_on(env: Object) -> str:
+    """Name the machine of a run's env.json, which need not be this one."""
+    if not env:
         return ""
+    cpu, threads, device, torch = (env.get(key) for key in ("cpu", "threads", "device", "torch"))
+    return f"{cpu}, {threads} thread, {device}, torch {torch}"
 
 
 def _certification(task: Task) -> State:
     best = State()
     for manifest in sorted((task.run.folder / "certify").glob(f"*/{MANIFEST}")):
-        about = read_json(manifest)
+        about = read_manifest(manifest.parent)
         if not _is_asked(about, task):
             continue
-        images = min(task.images or math.inf, about["images"])
+        images = min(task.images or math.inf, about.of)
         state = _count(manifest.parent, about, int(images), task)
         if (bool(state.result), state.done) > (bool(best.result), best.done):
             best = state
     return best
 
 
-def _is_asked(about: dict[str, Any], task: Task) -> bool:
+def _is_asked(about: Manifest, task: Task) -> bool:
     """Whether a store is about these weights, this radius and these verifiers."""
     from maar.core.eps import Eps
 
     config = task.run.config
     eps = config.eps if task.eps is None else Eps(task.eps)
     return (
-        about["format"] == FORMAT
-        and about["split"] == "test"
-        and about["preset"] == task.profile.preset
-        and about["subject"]["verifiers"] == settings_of(task.profile.preset)
-        and about["data"] == config.data
-        and about["source"]["weights"] == task.weights
-        and math.isclose(about["subject"]["eps"], float(eps))
-        and about["subject"]["weights"] == _hash(task.run, task.weights, model_hash(task.run))
+        about.format == FORMAT
+        and about.split == "test"
+        and about.preset == task.profile.preset
+        and about.subject["verifiers"] == settings_of(task.profile.preset)
+        and about.data == config.data
+        and about.weights == task.weights
+        and math.isclose(about.eps, float(eps))
+        and about.hash == _hash(task.run, task.weights, model_hash(task.run))
     )
 
 
@@ -198,19 +199,17 @@ def _hash(run: Run, weights: str, model: str) -> str:
     return weights_hash(load_network(run.folder, weights)[0])
 
 
-def _count(store: Path, about: dict[str, Any], images: int, task: Task) -> State:
+def _count(store: Path, about: Manifest, images: int, task: Task) -> State:
     """The first images of a store; more of them may be there."""
     timeout = float(task.profile.timeout or 0)
     records: dict[int, Record] = {
-        record["index"]: record
-        for record in VERDICTS.read(store)
-        if record["index"] < images and is_settled(record, timeout)
+        index: record
+        for index, record in VERDICT_LINES.read(store).records.items()
+        if index < images and is_settled(record, timeout)
     }
     if len(records) < images:
         return State(len(records), images, f"{len(records):,}/{images:,} images")
-    tally = Tally(images, about["images"], about["verifiers"])
-    for record in records.values():
-        tally.add(record)
+    tally = Tally.of_all(records.values(), about.of, about.verifiers)
     settled: dict[str, int] = {}
     for (verifier, _), count in tally.settled.items():
         if verifier is not None:
@@ -224,39 +223,37 @@ def _count(store: Path, about: dict[str, Any], images: int, task: Task) -> State
             "certified": tally.certified,
             "certified_upper": tally.certified_upper,
             "images": images,
-            "of": about["images"],
+            "of": about.of,
             "open": tally.counts["unknown"],
             "longest": max(record.get("limit") or record["seconds"] for record in records.values()),
-            "verifiers": about["verifiers"],
-            "settings": about["subject"]["verifiers"],
+            "verifiers": list(about.verifiers),
+            "settings": about.subject["verifiers"],
             "settled": settled,
             "seconds": round(sum(tally.seconds.values()), 3),
-            "machine": about.get("machine", ""),
+            "machine": about.machine,
             "store": str(store),
-            "weights_hash": about["subject"]["weights"],
+            "weights_hash": about.hash,
         },
     )
 
 
 def _evaluation(task: Task) -> State:
-    for path in sorted(task.run.folder.glob(f"evaluate-{task.weights}*.json")):
-        found = read_json(path)
-        wanted = min(task.images or math.inf, found["of"])
+    for found in read_evaluations(task.run.folder):
         if (
-            found["weights"] == task.weights
-            and found["split"] == "test"
-            and str(task.layer) in found["latent_robustness"]
-            and found["attack"] == {"steps": task.profile.latent_steps, **ATTACK}
-            and found["bounds"] == BOUNDS
-            and math.isclose(found["eps"], float(task.run.config.eps))
-            and found["images"] == wanted
-            and found["weights_hash"] == _hash(task.run, task.weights, model_hash(task.run))
+            found.weights == task.weights
+            and found.split == "test"
+            and str(task.layer) in found.latent_robustness
+            and found.attack == {"steps": task.profile.latent_steps, **ATTACK}
+            and found.bounds == BOUNDS
+            and math.isclose(found.eps, float(task.run.config.eps))
+            and found.images == min(task.images or math.inf, found.of)
+            and found.weights_hash == _hash(task.run, task.weights, model_hash(task.run))
         ):
             result = {
-                "latent_robustness": found["latent_robustness"][str(task.layer)],
-                "images": found["images"],
-                "of": found["of"],
-                "seconds": found["seconds"],
+                "latent_robustness": found.latent_robustness[str(task.layer)],
+                "images": found.images,
+                "of": found.of,
+                "seconds": found.seconds,
             }
-            return State(found["images"], found["images"], "", result)
+            return State(found.images, found.images, "", result)
     return State()

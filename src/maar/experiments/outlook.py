@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from maar.experiments.display import clock
 from maar.experiments.estimate import estimate
 from maar.experiments.measured import in_folder, left, state_of
 from maar.experiments.plan import Plan, Task
-
-GAP = 2
+from maar.terminal.clock import clock
+from maar.terminal.tables import GAP, table
 
 
 def outlook(plans: Sequence[Plan], tasks: Sequence[Task], width: int) -> RenderableType:
@@ -44,12 +42,10 @@ def _outlook(rows: Sequence[tuple[str, str, str, str]], width: int) -> Renderabl
     heads = ("run", "task", "state", "core time left")
     sizes = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     if sum(sizes) + GAP * (len(heads) - 1) <= width:
-        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
-        for head in heads:
-            table.add_column(head, justify="right" if head == heads[-1] else "left", no_wrap=True)
+        shown = table(*heads, right=heads[-1:], whole=heads)
         for row in rows:
-            table.add_row(*row)
-        return table
+            shown.add_row(*row)
+        return shown
     parts = [_line(heads, sizes, "dim")]
     for row in rows:
         if row[0]:

@@ -12,14 +12,14 @@ from typing import Any
 
 import maar
 from maar.certification.compare import require_agreement
-from maar.certification.record import Record
-from maar.certification.store import VERDICTS
 from maar.core.eps import Eps
 from maar.core.machine import machine
 from maar.experiments.kept import caveat
 from maar.experiments.measured import State, in_folder, state_of
 from maar.experiments.plan import Plan, Point, Run, Task
 from maar.experiments.published import Published, everything, published
+from maar.records.stores import VERDICT_LINES
+from maar.records.verdicts import Record
 
 FORMAT = 1
 # A verifier looks at the clock between two of its steps.
@@ -129,7 +129,7 @@ def _require_agreement(plan: Plan) -> None:
         store = Path(in_folder(task).result.get("store", "")) if task.what == "certify" else None
         if store is not None and store.is_dir() and store != Path():
             eps = float(task.run.config.eps if task.eps is None else Eps(task.eps))
-            stores.setdefault((task.run, task.weights), {})[eps] = VERDICTS.read(store)
+            stores.setdefault((task.run, task.weights), {})[eps] = VERDICT_LINES.read(store).lines
     for of_network in stores.values():
         require_agreement(of_network)
 

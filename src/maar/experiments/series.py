@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from maar.reporting.read import Object, count, number, table
+from maar.records.reading import Object, count, number, table
 
 DIGITS = 5
 """Of a share: one image of 60,000 is still seen."""

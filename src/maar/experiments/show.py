@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
+
+from maar.terminal.tables import table
 
 Object = dict[str, Any]
 
@@ -266,23 +267,18 @@ def terminal(result: Object, width: int) -> Group:
     found = shown(result)
     titles = {row["setting"]: row["setting_title"] for row in result["rows"]}
     kept, gap = _fitting(found, width, max(map(len, titles.values())))
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
-    for number in kept:
-        table.add_column(
-            SHORT.get(found.head[number], found.head[number]),
-            justify="left" if number == 1 else "right",
-            no_wrap=True,
-        )
+    heads = [SHORT.get(found.head[number], found.head[number]) for number in kept]
+    grid = table(*heads, right=heads[1:], whole=heads, gap=gap)
     before = ""
     for row in found.rows:
         if row[0] != before:
-            table.add_row(Text(titles[row[0]], style="bold"))
+            grid.add_row(Text(titles[row[0]], style="bold"))
             before = row[0]
-        table.add_row(*(Text(row[number], style=_tone(row[number])) for number in kept))
+        grid.add_row(*(Text(row[number], style=_tone(row[number])) for number in kept))
     parts: list[Any] = [Text(f"{result['title']} ({result['of']})", style="bold cyan")]
     if result["banner"]:
         parts.append(Text(f"Not the paper's protocol: {result['banner']}", style="yellow"))
-    parts += ["", table, "", Text(_legend(result, [found.head[n] for n in kept]), style="dim")]
+    parts += ["", grid, "", Text(_legend(result, [found.head[n] for n in kept]), style="dim")]
     parts += [Text(f"[{n}] {note}", style="dim") for n, note in enumerate(found.notes, 1)]
     parts += [Text(f"skipped: {e['row']}: {e['reason']}", style="dim") for e in result["skipped"]]
     parts += [Text(f"{name}: {text}", style="dim") for name, text in facts(result)]

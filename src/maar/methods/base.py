@@ -1,4 +1,4 @@
-"""What every training method is made of: `Stage`, `Batch` and `Method`.
+"""The parts of every training method: `Stage`, `Batch` and `Method`.
 
 The trainer knows these three and nothing else about a method:
 

@@ -36,7 +36,7 @@ INTERVAL = Interval()
 
 @dataclass(eq=False)
 class BoundedOutputs(Outputs):
-    """Also the worst logits of a whole box, and what the bounds found on the way."""
+    """Outputs with the worst logits of a whole box and the bounds behind them."""
 
     of_box: Tensor | None = None
     loss_of_box: Tensor | None = None

@@ -87,7 +87,7 @@ class DiffAI(Attacked):
         out.worst = [(1 - share, at_point), (share, out.of_box)]
 
     def _box(self, batch: Batch, ball: Ball) -> Box:
-        """Of a part of the radius, around a point by chance, clipped to the pixel range."""
+        """Return a box of a part of the radius around a random point, clipped to the pixels."""
         part = batch.at.get("grown", 1.0) if self.sampling else 1.0
         if self._fade(batch):
             part = max(part, shi.MIN_EPS / batch.eps)  # a box without width has no tightness

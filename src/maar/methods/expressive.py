@@ -64,7 +64,7 @@ class Expressive(Attacked):
             self.enclose(batch, ball, out)
 
     def losses(self, batch: Batch, outputs: BoundedOutputs) -> tuple[Tensor, Tensor]:
-        """Of the point and of the box, for each image."""
+        """Return the losses at the point and over the box, for each image."""
         [(_, z)], of_box = outputs.worst, outputs.of_box
         assert of_box is not None
         batch.note(robust_accuracy=z.argmax(1) == batch.y)

@@ -51,7 +51,7 @@ class LayerwiseStage(Stage):
 
 @dataclass(eq=False)
 class LayerwiseOutputs(Outputs):
-    """Also the labels y' of the adversarial terms, and bounds on the inputs of the next ReLU."""
+    """Outputs with the labels y' of the adversarial terms and bounds on the next ReLU's inputs."""
 
     label: Tensor | None = None
     following: Pair | None = None

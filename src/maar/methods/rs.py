@@ -102,7 +102,7 @@ def matrix_norm(graph: Graph) -> Tensor:
 
 
 def _positions(graph: Graph) -> list[int]:
-    """Of the input of each ReLU; 1 behind a Linear."""
+    """Count the positions of each ReLU's input; 1 behind a Linear."""
     return [graph.shapes[i + 1][1:].numel() for i in graph.relus]
 
 

@@ -76,7 +76,7 @@ class TAPS(Bounded):
                 )
 
     def box(self, batch: Batch, passes: Statistics) -> Box:
-        """What is enclosed: the ball."""
+        """Return the box to enclose: the ball."""
         return Ball(batch.x, batch.eps)
 
     def bound(self, batch: Batch, passes: Statistics, out: BoundedOutputs) -> None:

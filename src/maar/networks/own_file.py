@@ -91,7 +91,7 @@ def plain(net: nn.Sequential) -> nn.Sequential:
 
 
 def _one_line(error: Exception) -> str:
-    """What went wrong and on which line of the user's code."""
+    """Return the error and the line of the user's code that raised it, in one line."""
     if isinstance(error, SyntaxError):
         return f"{error.msg} (line {error.lineno})"
     text = (str(error).splitlines() or [""])[0]

@@ -1,4 +1,4 @@
-"""What a region is: a set written as e in [-1,1]^m, so that one attack loop fits them all."""
+"""The interface of a region: a set written as e in [-1,1]^m, so that one attack loop serves all."""
 
 from __future__ import annotations
 

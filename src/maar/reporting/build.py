@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import maar
+from maar.records.reading import Object
 from maar.reporting.certification import cascade_figures, cr_over_eps, lambda_figures
 from maar.reporting.collect import Collected
 from maar.reporting.curves import curve_figures
@@ -15,7 +16,6 @@ from maar.reporting.experiments import experiment_notices, experiment_section, s
 from maar.reporting.gallery import counterexamples, least_robust
 from maar.reporting.model import Block, Notice, Report, Section
 from maar.reporting.radius import radius_figure, radius_table
-from maar.reporting.read import Object
 from maar.reporting.results import cascade_table, certifications_table, results_table
 from maar.reporting.runs import config_table, runs_table
 from maar.reporting.stages import stage_figures, stage_table

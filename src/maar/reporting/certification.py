@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from maar.reporting.collect import MODEL, Collected, Run, Store
+from maar.records.reading import count, number, table
+from maar.records.stores import MODEL
+from maar.reporting.collect import Collected, Run, Store
 from maar.reporting.model import Axis, Figure, Series
-from maar.reporting.read import count, number, table
 from maar.reporting.results import accuracies_of, certified, label, radii_of
 from maar.reporting.systems import (
     NOT_THE_SYSTEM,

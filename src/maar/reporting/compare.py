@@ -15,13 +15,13 @@ from typing import Any
 
 from maar.core.errors import RunError, UsageError
 from maar.core.neutral import NEUTRAL
-from maar.reporting.collect import MODEL, VERDICTS, Run, Store, collect
+from maar.records.reading import number, word, words
+from maar.records.stores import MODEL
+from maar.records.verdicts import BROKEN
+from maar.reporting.collect import Run, Store, collect
 from maar.reporting.mcnemar import difference, p_values
-from maar.reporting.read import Reader, number, table, word, words
 from maar.reporting.runs import value_text
 from maar.reporting.systems import eps_text, flat
-
-BROKEN = ("misclassified", "falsified")
 
 
 @dataclass(frozen=True)
@@ -228,8 +228,7 @@ def _certified(
 
 
 def _of_store(store: Store) -> Certified:
-    subject = table(Reader().json(store.path / "manifest.json"), "subject")
-    said = {index: word(line, "verdict") for index, line in sorted(store.lines.items())}
+    subject = store.subject
     return Certified(
         eps=store.eps,
         data=store.data,
@@ -240,7 +239,7 @@ def _of_store(store: Store) -> Certified:
         verifiers=store.verifiers,
         asked=words(subject, "verifiers"),
         limits=tuple(sorted({x for line in store.lines.values() if (x := number(line, "limit"))})),
-        verdicts={index: verdict for index, verdict in said.items() if verdict in VERDICTS},
+        verdicts={index: line["verdict"] for index, line in sorted(store.lines.items())},
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
+from maar.records.reading import Object, count, number, table
 from maar.reporting.collect import Run
 from maar.reporting.model import Axis, Band, Figure, Series
-from maar.reporting.read import Object, count, number, table
 from maar.reporting.systems import System, eps_text
 
 VERIFIED_ERROR = (

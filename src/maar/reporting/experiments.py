@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from maar.records.reading import Object, count, number, table, word, words
 from maar.reporting.curves import curve_figures
 from maar.reporting.kept import kept_systems
 from maar.reporting.model import (
@@ -25,7 +26,6 @@ from maar.reporting.model import (
     Series,
     Table,
 )
-from maar.reporting.read import Object, count, number, table, word, words
 from maar.reporting.stages import stage_figures
 from maar.reporting.systems import plain
 

@@ -12,10 +12,11 @@ from maar.core import limits
 from maar.core.errors import MaarError
 from maar.core.unpacking import read_npz
 from maar.data import DATASETS, info
-from maar.reporting.collect import MODEL, Collected, Run, Store
+from maar.records.reading import Object, count, number
+from maar.records.stores import MODEL
+from maar.reporting.collect import Collected, Run, Store
 from maar.reporting.model import Gallery, GalleryItem, Picture
 from maar.reporting.png import data_uri
-from maar.reporting.read import Object, count, number
 from maar.reporting.systems import eps_text, evidence_of
 
 SHOWN = 48

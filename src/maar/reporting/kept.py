@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from pathlib import Path
 
+from maar.records.reading import Object, number, numbers, word, words
 from maar.reporting.collect import Run
-from maar.reporting.read import Object, number, numbers, word, words
 from maar.reporting.systems import System
 
 
@@ -30,7 +30,13 @@ def _runs(row: Object) -> list[Run]:
         return []
     about = {"data": word(row, "data") or word(row, "setting"), "eps": row.get("eps")}
     return [
-        Run(Path(name), Path(name).name, "finished", {**about, "seed": seed}, metrics=lines)
+        Run(
+            Path(name),
+            "finished",
+            config={**about, "seed": seed},
+            metrics=lines,
+            name=Path(name).name,
+        )
         for name, seed, series in zip(names, seeds, kept, strict=False)
         if (lines := _lines(series))
     ]

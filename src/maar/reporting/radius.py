@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from maar.records.reading import count, number, table
 from maar.reporting.collect import Collected, Run, Store
 from maar.reporting.model import Axis, Cell, Column, Figure, Series, Table
-from maar.reporting.read import count, number, table
 from maar.reporting.systems import evidence_of, plain
 
 QUANTILES = ("5", "25", "50", "75", "95", "mean")

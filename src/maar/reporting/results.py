@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from statistics import median
 
-from maar.reporting.collect import MODEL, Collected, Run, Store
+from maar.records.reading import count, number, numbers, table
+from maar.records.stores import MODEL
+from maar.reporting.collect import Collected, Run, Store
 from maar.reporting.model import Cell, Column, Evidence, Table
-from maar.reporting.read import count, number, numbers, table
 from maar.reporting.systems import (
     System,
     accuracy,

@@ -6,9 +6,9 @@ import json
 from collections import Counter
 from typing import Any, Literal
 
+from maar.records.reading import count, number, table, word
 from maar.reporting.collect import Collected, Run
 from maar.reporting.model import Cell, Column, Table
-from maar.reporting.read import count, number, table, word
 from maar.reporting.results import ACC, CR
 from maar.reporting.systems import (
     best,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from maar.records.evaluations import Evaluation
+from maar.records.reading import Object, count, number, table
+from maar.records.stores import MODEL
 from maar.reporting.certification import line
-from maar.reporting.collect import MODEL, Evaluation, Run
+from maar.reporting.collect import Run
 from maar.reporting.curves import ON_TRAINING, VERIFIED_ERROR, stages_of, training_accuracy
 from maar.reporting.model import Axis, Cell, Column, Evidence, Figure, Table
-from maar.reporting.read import Object, count, number, table, word
 from maar.reporting.systems import (
     System,
     best,
@@ -143,10 +145,10 @@ def _latent(system: System, stage: int) -> Found:
     shares, evidence = [], []
     for run in system.runs:
         for name in _weights(system, stage):
-            files = [f for f in run.evaluations if f.weights == name and _is_asked(f.content, run)]
+            files = [f for f in run.evaluations if f.weights == name and _is_asked(f, run)]
             if files:
-                file = max(files, key=lambda file: count(file.content, "images"))
-                layer, share = deepest(table(file.content, "latent_robustness"))
+                file = max(files, key=lambda file: file.images)
+                layer, share = deepest(file.latent_robustness)
                 if share is not None:
                     shares.append(share)
                     evidence.append(_attacked(file, layer, run))
@@ -154,39 +156,37 @@ def _latent(system: System, stage: int) -> Found:
     return shares, evidence
 
 
-def _is_asked(content: Object, run: Run) -> bool:
+def _is_asked(file: Evaluation, run: Run) -> bool:
     """Whether an attack was on the run's own test images, at the radius that it is for."""
-    eps = number(content, "eps")
     return (
-        bool(table(content, "latent_robustness"))
-        and word(content, "split") == "test"
-        and word(content, "data") in ("", run.data)
-        and (eps is None or run.eps is None or same(eps, run.eps))
+        bool(file.latent_robustness)
+        and file.split == "test"
+        and file.data in ("", run.data)
+        and (run.eps is None or not file.eps or same(file.eps, run.eps))
     )
 
 
-def deepest(by_layer: Object) -> tuple[str, float | None]:
+def deepest(by_layer: dict[str, float]) -> tuple[str, float | None]:
     """The layer to show, and its share: the paper's, or else the last one measured."""
     layers = [layer for layer in by_layer if layer.isdigit()]
     if not layers:
         return "", None
     layer = str(PAPER_LAYER) if str(PAPER_LAYER) in layers else max(layers, key=int)
-    return layer, number(by_layer, layer)
+    return layer, by_layer[layer]
 
 
 def _attacked(file: Evaluation, layer: str, run: Run) -> Evidence:
-    content = file.content
-    attack = table(content, "attack")
+    steps, size = file.attack.get("steps"), file.attack.get("step_size")
     return Evidence(
         source=str(file.path),
-        images=count(content, "images") or None,
-        of=count(content, "of") or None,
-        split=str(content.get("split", "")),
-        eps=eps_text(number(content, "eps")),
-        preset=f"PGD behind ReLU {layer}, {attack.get('steps')} steps of {attack.get('step_size')}",
-        seconds=number(content, "seconds"),
+        images=file.images or None,
+        of=file.of or None,
+        split=file.split,
+        eps=eps_text(file.eps),
+        preset=f"PGD behind ReLU {layer}, {steps} steps of {size}",
+        seconds=file.seconds,
         seeds=() if run.seed is None else (run.seed,),
-        weights=str(content.get("weights_hash", ""))[:8],
+        weights=file.weights_hash[:8],
     )
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from maar.core.eps import Eps
 from maar.core.neutral import NEUTRAL
-from maar.reporting.collect import MODEL, Run, Store
+from maar.records.reading import Object, number, table
+from maar.records.stores import MODEL
+from maar.reporting.collect import Run, Store
 from maar.reporting.model import Cell, Evidence, duration
-from maar.reporting.read import Object, number, table
 
 NOT_THE_SYSTEM = ("seed", *NEUTRAL)
 

@@ -48,7 +48,7 @@ class Position:
 
     @property
     def name(self) -> str:
-        """Of the checkpoint's files; later ones sort behind earlier ones."""
+        """Name of the checkpoint's files; later ones sort behind earlier ones."""
         within = self.progress["steps"]
         return f"{self.epochs:06d}" + (f"+{within:06d}" if within else "")
 

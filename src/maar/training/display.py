@@ -14,12 +14,12 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 from torch import nn
 
 from maar.config import Config, config_hash
+from maar.terminal.clock import clock
+from maar.terminal.live import bar, start
 from maar.training.plan import Epoch, Plan
 
 # Shown as parts of a hundred: shares of images.
@@ -168,11 +168,7 @@ class LiveDisplay(Paced):
         self.console.print(Text(details, "dim"))
         if done:
             self.console.print(f"resuming after epoch {done} of {plan.epochs}")
-        live = Live(
-            console=self.console, get_renderable=self._moving, refresh_per_second=4, transient=True
-        )
-        live.start()
-        self.live = live
+        self.live = start(self.console, self._moving)
 
     def step(
         self, epoch: Epoch, steps: int, loss: dict[str, float], notes: dict[str, float]
@@ -217,17 +213,12 @@ class LiveDisplay(Paced):
         self.console.print(Text("  ".join(row), style), no_wrap=True, crop=True)
 
     def _moving(self) -> Group:
-        bar = Table.grid(padding=(0, 2), expand=True)
-        for ratio in (None, 1, None, None):
-            bar.add_column(ratio=ratio, no_wrap=True)
-        share = self.completed / self.plan.steps
-        bar.add_row(
-            Text(self.place, "bold"),
-            ProgressBar(self.plan.steps, self.completed, complete_style="cyan"),
-            f"{share:4.0%}",
-            Text(self.pace.text(), "dim"),
+        share = f"{self.completed / self.plan.steps:4.0%}"
+        steps, rest = self.plan.steps, (share, self.pace.text())
+        return Group(
+            bar(self.console, self.place, self.completed, steps, *rest),
+            *(Text(line) for line in self.lines if line),
         )
-        return Group(bar, *(Text(line) for line in self.lines if line))
 
 
 @dataclass(frozen=True)
@@ -430,11 +421,3 @@ def number(name: str, value: float) -> str:
     if name.endswith(SHARES):
         return f"{100 * value:.1f} %"
     return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
-
-
-def clock(seconds: float) -> str:
-    """m:ss, or h:mm:ss."""
-    whole = round(seconds)
-    hours, minutes = divmod(whole // 60, 60)
-    rest = f"{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
-    return f"{hours}:{rest}" if hours else rest

@@ -1,4 +1,4 @@
-"""What a run was computed with: versions, commit, machine. And which device and threads to use."""
+"""Environment of a run: versions, commit, machine, and the choice of device and threads."""
 
 from __future__ import annotations
 

@@ -64,11 +64,11 @@ class Workers:
         return dict(numbers)
 
     def first_does(self, work: Callable[[], T]) -> T:
-        """What `work` gives in the first process, for all; an error in it is raised in all."""
+        """Return to all processes the result of `work` in the first; an error is raised in all."""
         return work()
 
     def all_do(self, work: Callable[[], T]) -> T:
-        """What `work` gives here; an error of any process is raised in all."""
+        """Return this process's result of `work`; an error of any process is raised in all."""
         return work()
 
     def known_to_all(self, error: MaarError) -> MaarError:

@@ -28,7 +28,7 @@ class Progress:
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Progress:
-        """What `to_json` gave."""
+        """Read the output of `to_json`."""
         progress = cls(record["steps"], record["seconds"])
         for means, sums in ((progress.terms, record["terms"]), (progress.notes, record["notes"])):
             means.sums.update({name: (total, count) for name, (total, count) in sums.items()})

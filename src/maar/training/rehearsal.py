@@ -1,4 +1,4 @@
-"""What a step of a stage that has not begun will cost, found by a trial of it.
+"""Estimate the cost of a step of a later stage by a trial of it.
 
 A later stage of layerwise training takes several times as long as the first one: the time left for
 the whole run cannot be known from the steps that are done. So now and then one step of each later
@@ -52,7 +52,7 @@ class Rehearsal:
     def seconds(
         self, net: nn.Sequential, stage: int, loss: TrialLoss
     ) -> tuple[dict[int, float], str]:
-        """Of a step of each stage behind this one, by index, half way through it.
+        """Return the seconds of a step of each later stage, by index, half way through it.
 
         Also what to say of a trial that fails: its stage may fail as well, in hours maybe. It ends
         the trials, not the run.

@@ -11,7 +11,7 @@ KEY = "revision"
 
 
 def earlier_revision(run: Path, config: Config) -> str:
-    """What to say of a run that was begun with another revision of its method; else nothing."""
+    """Return a remark on a run that was begun with another revision of its method, or ""."""
     try:
         begun = read_json(run / "env.json").get(KEY, 1)
     except (OSError, ValueError, AttributeError):

@@ -31,10 +31,10 @@ from maar.core.errors import RunError, UsageError
 from maar.core.files import locked, sha256_file, write_bytes, write_text
 from maar.core.neutral import WATCH
 from maar.core.unpacking import parse_json, read_json
+from maar.records.runs import CONFIG, ENV, LOCK, METRICS, RESULT, is_run, read_run
 from maar.training import checkpoint
 from maar.training.checkpoint import Parts, Position
 from maar.training.revision import KEY, earlier_revision
-from maar.training.status import LOCK, is_run, status
 
 if TYPE_CHECKING:
     from maar.config import Config
@@ -59,7 +59,7 @@ class Run:
         from maar.config import to_toml
 
         if not self.resumed:
-            write_text(self.path / "config.toml", to_toml(self.config))
+            write_text(self.path / CONFIG, to_toml(self.config))
         # What follows may be lacking in a resumed run that was killed at its very beginning.
         own = _own_network(self.config.network)
         if own and not (copy := self.path / f"network{own.suffix}").exists():
@@ -67,7 +67,7 @@ class Run:
         environment = {**environment, KEY: self.config.method.revision}
         first: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
-            first = read_json(self.path / "env.json")
+            first = read_json(self.path / ENV)
         changes = [
             f"{key} {first[key]} -> {environment[key]}"
             for key in ("maar", "torch", "threads", "device", "devices", "cpu")
@@ -75,7 +75,7 @@ class Run:
         ]
         if first:
             environment = {**first, "resumed": [*first.get("resumed", []), environment]}
-        write_text(self.path / "env.json", json.dumps(environment, indent=1) + "\n")
+        write_text(self.path / ENV, json.dumps(environment, indent=1) + "\n")
         return changes
 
     @property
@@ -91,7 +91,7 @@ class Run:
 
     def add_metrics(self, record: dict[str, Any]) -> int:
         """Append a line to metrics.jsonl; returns the length of the file for the checkpoint."""
-        with open(self.path / "metrics.jsonl", "ab") as file:
+        with open(self.path / METRICS, "ab") as file:
             file.write(json.dumps(record).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -124,7 +124,7 @@ class Run:
         return None
 
     def _cut_metrics(self, length: int) -> None:
-        path = self.path / "metrics.jsonl"
+        path = self.path / METRICS
         there = path.stat().st_size if path.exists() else 0
         if there < length:
             raise RunError(f"{path} is shorter than its checkpoint says")
@@ -153,7 +153,7 @@ class Run:
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the result: the run is finished from here on."""
-        write_text(self.path / "result.json", json.dumps(result, indent=1) + "\n")
+        write_text(self.path / RESULT, json.dumps(result, indent=1) + "\n")
 
 
 class Bystander(Run):
@@ -179,7 +179,7 @@ def refuse_existing(path: Path, *, resume: bool) -> None:
     """Never overwrite: a folder that is a run needs `resume`, any other must be empty."""
     if is_run(path):
         if not resume:
-            there = status(path)
+            there = read_run(path)
             way = "continue it with --resume, or " if there.state == "interrupted" else ""
             raise UsageError(f"{path} exists ({there.state}): {way}give this run another --name")
     elif path.exists() and not (path.is_dir() and all(map(_ours, path.iterdir()))):
@@ -187,7 +187,7 @@ def refuse_existing(path: Path, *, resume: bool) -> None:
 
 
 def _ours(path: Path) -> bool:
-    """What a run that was killed before it began leaves behind."""
+    """Recognise the leftovers of a run that was killed before it began."""
     return path.name == LOCK or (path.name.startswith(".") and path.name.endswith(".part"))
 
 
@@ -231,7 +231,7 @@ def _continued(path: Path, wanted: Config) -> Config:
             f"{path} was begun with another configuration and cannot be continued with this one "
             f"({'; '.join(changes)}): give this run another --name"
         )
-    if not (path / "result.json").exists() and (before := earlier_revision(path, stored)):
+    if not (path / RESULT).exists() and (before := earlier_revision(path, stored)):
         raise UsageError(f"{before}, and cannot be continued: give this run another --name")
     return dataclasses.replace(
         stored,
@@ -284,7 +284,7 @@ def has_model(path: Path) -> bool:
         return False
     stated = None
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        stated = read_json(path / "result.json").get("model_sha256")
+        stated = read_json(path / RESULT).get("model_sha256")
     return stated is None or stated == sha256_file(file)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maar.core.errors import RunError, UsageError
+from maar.records.runs import read_run
 from maar.training.display import Display
-from maar.training.status import read_metrics
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,10 +43,10 @@ class TensorBoard(Display):
                 self.epoch(record)
 
     def _earlier(self) -> list[dict[str, Any]]:
-        try:
-            return read_metrics(self.run)
-        except ValueError as error:
-            raise RunError(f"{self.run} is damaged: {error}") from None
+        run = read_run(self.run)
+        if run.problems:
+            raise RunError(run.problems[0])
+        return run.metrics
 
     def epoch(self, record: dict[str, Any]) -> None:
         if self.writer is not None:

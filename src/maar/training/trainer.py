@@ -25,6 +25,7 @@ from maar.data import load as load_data
 from maar.data.augment import AUGMENTS
 from maar.methods.base import Batch, Stage
 from maar.networks import make
+from maar.records.runs import read_run
 from maar.training import checkpoint
 from maar.training.averaging import Average
 from maar.training.checkpoint import Parts, Position
@@ -40,7 +41,6 @@ from maar.training.rehearsal import AFTER, Rehearsal, freeze
 from maar.training.revision import earlier_revision
 from maar.training.run import Run, has_model, open_run_together
 from maar.training.seeds import derive, generator
-from maar.training.status import status
 
 
 def train(
@@ -75,7 +75,7 @@ def _known(run: Run) -> dict[str, Any]:
     if not run.resumed or not (run.path / "result.json").exists():
         return {}
     if has_model(run.path):
-        return status(run.path).result
+        return read_run(run.path).result
     if before := earlier_revision(run.path, run.config):
         raise UsageError(f"{before}: its lost weights cannot be made again")
     return {}
@@ -312,7 +312,7 @@ class Trainer:
         self.display.outlook(seconds)
 
     def _statistics(self) -> list[Tensor]:
-        """What BatchNorm has seen of this process' share of the batches."""
+        """Return BatchNorm's statistics of this process's share of the batches."""
         return [
             buffer
             for module in self.net.modules()
@@ -391,7 +391,7 @@ class Trainer:
         self, path: Path, test: dict[str, float], finished: dict[str, float]
     ) -> dict[str, Any]:
         """Write result.json."""
-        there = status(self.run.path)
+        there = read_run(self.run.path)
         result: dict[str, Any] = {
             "epochs": self.plan.epochs,
             "steps": self.plan.steps,

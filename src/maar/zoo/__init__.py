@@ -55,7 +55,7 @@ class Entry:
 
     @property
     def path(self) -> Path:
-        """Of the weights."""
+        """Path of the weights."""
         return INDEX.parent / self.file
 
 

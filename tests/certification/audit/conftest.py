@@ -11,10 +11,10 @@ import torch
 
 from maar.certification.audit.folder import read_folder
 from maar.certification.audit.run import audit
-from maar.certification.checks import spans
 from maar.certification.run import make_plan, run
-from maar.certification.tally import Tally
 from maar.core.seals import file_seal
+from maar.records.checks import spans
+from maar.records.verdicts import Tally
 
 EPS = 0.06
 # With the last one, every verifier has settled an image.

@@ -12,7 +12,7 @@ from maar.certification import VERIFIERS as VERIFIERS_OF_MAAR
 from maar.certification.audit.folder import read_folder
 from maar.certification.audit.run import Strength, audit
 from maar.certification.run import make_plan, run
-from maar.certification.store import key_of
+from maar.records.stores import key_of
 
 VERIFIERS = ["misclassified", "quick_pgd", "crown", "alpha_crown"]
 

@@ -6,8 +6,8 @@ import pytest
 
 from maar.certification.audit.counts import recount
 from maar.certification.audit.folder import read_folder
-from maar.certification.store import key_of
 from maar.core.errors import RunError, UsageError
+from maar.records.stores import key_of
 
 
 def said(store):

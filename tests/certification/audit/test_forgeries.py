@@ -25,11 +25,11 @@ from maar.certification import VERIFIERS as REGISTERED
 from maar.certification.audit.folder import read_folder
 from maar.certification.merge import merge
 from maar.certification.run import make_plan, run
-from maar.certification.store import key_of
 from maar.certification.verdict import UNKNOWN
 from maar.certification.verifiers.milp import Milp
 from maar.core.errors import MaarError
 from maar.core.seals import file_seal
+from maar.records.stores import key_of
 from maar.reporting.collect import collect
 
 VERIFIERS = ["misclassified", "quick_pgd", "crown", "alpha_crown", "milp"]

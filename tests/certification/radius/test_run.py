@@ -8,9 +8,9 @@ import pytest
 
 from maar.certification.display import Display
 from maar.certification.radius.run import make_radius_plan, run_radius
-from maar.certification.radius.tally import RadiusTally
 from maar.certification.run import make_plan
 from maar.core.errors import RunError, UsageError
+from maar.records.radii import RadiusTally
 
 VERIFIERS = ["misclassified", "quick_pgd", "crown"]
 # z = x: the radius of (a, b) with label 0 is (a - b) / 2

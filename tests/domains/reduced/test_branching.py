@@ -10,9 +10,9 @@ from torch import nn
 from maar.certification.milp.leaf import LeafProgram
 from maar.domains.bound import Corners, Problem, margins
 from maar.domains.graph import compile_network
-from maar.domains.reduced.ascent import Ascent, _State
+from maar.domains.reduced.ascent import Ascent, Point
 from maar.domains.reduced.branching import Branching
-from maar.domains.reduced.linear import Split
+from maar.domains.reduced.linear import Affine, Split
 from maar.domains.reduced.network import reduce
 
 GRID = 301
@@ -125,10 +125,11 @@ def test_a_network_without_unstable_relus():
     )
 
 
-def test_one_row_at_a_time():
+def test_no_rows():
     reduced, rows = problem(network(0), torch.zeros(2, dtype=torch.float64), 0.5)
-    with pytest.raises(ValueError, match="one row"):
-        Branching().prove(reduced, rows, LeafProgram(reduced, rows), 1.0)
+    none = rows[torch.tensor([], dtype=torch.long)]
+    with pytest.raises(ValueError, match="at least one row"):
+        Branching().prove(reduced, none, LeafProgram(reduced, none), 1.0)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -142,17 +143,19 @@ def test_the_ascents_gradient_is_that_of_the_bound(seed):
     sign = torch.randint(-1, 2, (count, columns), generator=chance).double()
     sign *= torch.rand(sign.shape, generator=chance) < 0.5
     slope, price = (torch.rand(sign.shape, generator=chance, dtype=torch.float64) for _ in "ab")
-    row = rows[torch.tensor([0])]
-    ascent = Ascent(reduced, row, torch.float64)
-    low, *gradients = ascent._pass(_State(sign, slope, price))
-    values = [value.requires_grad_() for value in (slope, price)]
+    mix = torch.rand(count, 2, generator=chance, dtype=torch.float64)
+    point = Point(sign, slope, price, mix)
+    ascent = Ascent(reduced, rows, torch.float64)
+    low, gradients = ascent._pass(point)
+    values = [value.requires_grad_() for value in (slope, price, mix)]
     by_layer = [value.split(sizes, 1) for value in (sign, slope, price)]
     splits = [Split(*pair) for pair in zip(by_layer[0], by_layer[2], strict=True)]
-    lb, _, _ = reduced.lower_in(rows[torch.zeros(count, dtype=int)], by_layer[1], splits)
+    mixture = Affine(*(mix @ value for value in (rows.X, rows.Z, rows.c, rows.e)))
+    lb, _, _ = reduced.lower_in(mixture, by_layer[1], splits)
     torch.testing.assert_close(low, lb)
     for mine, true in zip(gradients, torch.autograd.grad(lb.sum(), values), strict=True):
         torch.testing.assert_close(mine, true)
-    assert torch.equal(ascent.low(sign, slope.detach(), price.detach()), low)
+    assert torch.equal(ascent.low(Point(*(value.detach() for value in point))), low)
 
 
 def test_an_ascent_only_ever_gains():
@@ -164,11 +167,12 @@ def test_an_ascent_only_ever_gains():
     sign = torch.zeros(3, reduced.columns, dtype=torch.float64)
     sign[1, 0], sign[2, -1] = 1.0, -1.0
     slope, price = torch.full_like(sign, 0.5), torch.zeros_like(sign)
-    before = ascent.low(sign, slope, price)
-    found = ascent.climb(sign, slope, price, 20, 0.25, 0.15)
-    after = ascent.low(sign, *found)
+    start = Point(sign, slope, price, torch.ones(3, 1, dtype=torch.float64))
+    before = ascent.low(start)
+    after = ascent.low(ascent.climb(start, 20, 0.25, 0.15))
     assert bool((after > before).all())
     for steps in (0, 1):
-        found = ascent.climb(sign, slope, price, steps, 1e9, 1e9)
-        assert bool((ascent.low(sign, *found) >= before).all())
-        assert bool((found[0] >= 0).all() & (found[0] <= 1).all() & (found[1] >= 0).all())
+        found = ascent.climb(start, steps, 1e9, 1e9)
+        assert bool((ascent.low(found) >= before).all())
+        assert bool((found.slope >= 0).all() & (found.slope <= 1).all())
+        assert bool((found.price >= 0).all())

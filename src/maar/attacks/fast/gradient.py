@@ -187,7 +187,7 @@ class Climber:
 
 
 def working_dtype(region: Region) -> torch.dtype:
-    """What the passes are computed in: within `torch.autocast` to bfloat16, in that.
+    """Return the dtype of the passes: bfloat16 within `torch.autocast` to bfloat16.
 
     bfloat16 has float32's range, so that gradients do not vanish in it as they would in float16.
     """

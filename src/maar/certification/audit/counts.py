@@ -8,8 +8,7 @@ from typing import Any
 
 from maar.certification.audit.disagreement import Disagreement
 from maar.certification.audit.folder import Folder, indices
-from maar.certification.record import Record
-from maar.certification.tally import VERDICTS
+from maar.records.verdicts import VERDICTS, Record
 
 # Parts of a summary that are copied from the manifest, and those of its subject.
 FACTS, SUBJECT = ("network", "data", "split", "preset"), ("eps", "weights")

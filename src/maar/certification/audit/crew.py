@@ -20,7 +20,7 @@ Results = Generator[list[Seen], None, None]
 
 
 def check_all(task: Task, jobs: Sequence[Job], workers: int) -> Results:
-    """What is found of each job's images. Closing it ends the work."""
+    """Yield the findings on each job's images. Closing the iterator ends the work."""
     if workers > 1 and len(jobs) > 1:
         yield from _in_processes(task, jobs, min(workers, len(jobs)))
         return

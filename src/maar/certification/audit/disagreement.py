@@ -1,4 +1,4 @@
-"""What an audit finds against a folder."""
+"""A finding of an audit against a folder."""
 
 from __future__ import annotations
 

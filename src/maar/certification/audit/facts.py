@@ -17,7 +17,7 @@ from maar.data import DataSet
 
 @dataclass
 class Facts:
-    """What is not so, and what nothing here can tell."""
+    """Facts of a manifest that are wrong, and facts that cannot be checked here."""
 
     wrong: list[str]
     notes: list[str]

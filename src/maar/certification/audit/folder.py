@@ -14,9 +14,9 @@ from typing import Any
 
 from maar.certification.audit.disagreement import Disagreement
 from maar.certification.audit.lines import Frame, digest, parse, read
-from maar.certification.record import Record
 from maar.core.eps import Eps
 from maar.core.errors import MaarError, RunError, UsageError
+from maar.records.verdicts import Record
 
 MANIFEST = "manifest.json"
 LINES = "verdicts.jsonl"
@@ -32,7 +32,7 @@ FINAL = ("misclassified", "verified")
 
 @dataclass
 class Folder:
-    """What is there; `records` has the line that counts for each image, the last one."""
+    """The content of a folder; `records` has each image's last line, the one that counts."""
 
     path: Path
     manifest: dict[str, Any]

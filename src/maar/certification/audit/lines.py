@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from maar.certification.record import Record
-from maar.certification.tally import VERDICTS
+from maar.records.verdicts import VERDICTS, Record
 
 # Verifiers that can only break an image, and those that can only prove it. Others can do both.
 ATTACKS = frozenset({"misclassified", "quick_pgd", "pgd", "pgd_paper", "pgd_strong"})
@@ -26,7 +25,7 @@ DIGITS = 16
 
 @dataclass(frozen=True)
 class Frame:
-    """What the manifest says about its lines; `asked` is None in formats without it."""
+    """The manifest's statements about its lines; `asked` is None in formats without it."""
 
     key: str
     images: int

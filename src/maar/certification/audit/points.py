@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from maar.certification.audit.lines import digest
-from maar.certification.record import Record
 from maar.core import limits
 from maar.core.errors import MaarError
 from maar.core.unpacking import read_npz
+from maar.records.verdicts import Record
 
 Runner = Callable[[np.ndarray], np.ndarray]
 """Another program's forward pass, [1, *shape] to [1, classes], float32."""
@@ -29,7 +29,7 @@ FLOAT64 = 1e-9
 
 @dataclass(frozen=True)
 class Scores:
-    """What the network gives at a point: in float64 here, in float32 by another program."""
+    """The network's answers at a point: in float64 here, in float32 by another program."""
 
     exact: np.ndarray
     other: np.ndarray

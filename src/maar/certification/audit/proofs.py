@@ -1,4 +1,4 @@
-"""What an attack and bounds of the auditor's own say of images that were not broken."""
+"""Check images that were not broken, by an attack and bounds of the auditor's own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OTHER_SEEDS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is the same for all images. `complete`: seconds for another complete verifier, or 0."""
+    """Settings common to all images. `complete`: seconds for another complete verifier, or 0."""
 
     net: nn.Sequential
     eps: float
@@ -49,7 +49,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a line says is proved: these classes are behind y, the last one by this verifier."""
+    """A line's claim: these classes are proved to be behind y, the last one by this verifier."""
 
     classes: tuple[int, ...] = ()
     by: str = ""
@@ -70,7 +70,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was found of one image."""
+    """Findings on one image."""
 
     index: int
     level: str

@@ -33,9 +33,9 @@ from maar.certification.audit.points import (
     lead,
 )
 from maar.certification.audit.proofs import TRUST, Claim, Job, Seen, Task
-from maar.certification.record import Record
 from maar.data import DataSet
 from maar.networks import weights_hash
+from maar.records.verdicts import Record
 
 # Images attacked at once, each with all its targets: more rows than a core has use for.
 TOGETHER = 8
@@ -44,7 +44,7 @@ REPLAYED = "replayed"
 
 @dataclass
 class Report:
-    """What an audit found."""
+    """Result of an audit."""
 
     wrong: list[Disagreement]
     notes: list[str]

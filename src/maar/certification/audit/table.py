@@ -8,7 +8,8 @@ from rich.text import Text
 from maar.certification import VERIFIERS
 from maar.certification.audit.proofs import ALPHA_CROWN, ATTACKED, COMPLETE, CROWN, REPEATED, TRUST
 from maar.certification.audit.run import REPLAYED, Report
-from maar.certification.tally import VERDICTS
+from maar.records.verdicts import VERDICTS
+from maar.terminal.tables import table as make
 
 # How a line was checked, and the head of its column.
 COLUMNS = {
@@ -36,11 +37,8 @@ def make_table(report: Report) -> Table:
     used = {level for _, _, level in report.levels}
     columns = {level: head for level, head in COLUMNS.items() if level in used}
     gap = 2 if len(columns) < 4 else 1  # the names of verifiers need the room
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
-    for head in ("verdict", "by"):
-        table.add_column(head)
-    for head in ("images", *columns.values(), "disagree"):
-        table.add_column(head, justify="right")
+    numbers = ("images", *columns.values(), "disagree")
+    table = make("verdict", "by", *numbers, right=numbers, gap=gap)
     kinds = {(verdict, by) for verdict, by, _ in report.levels} | set(report.refuted)
     for verdict, by in sorted(kinds, key=_order):
         agreeing = {
@@ -61,7 +59,7 @@ def make_table(report: Report) -> Table:
 
 
 def explanations(report: Report) -> list[str]:
-    """What the columns that are there mean."""
+    """Explain the columns that the table has."""
     used = {CROWN if level == ALPHA_CROWN else level for _, _, level in report.levels}
     return [text for level, text in MEANING.items() if level in used]
 
@@ -84,7 +82,7 @@ def _order(kind: tuple[str, str]) -> tuple[int, int, str]:
 
 
 def headline(report: Report) -> Text:
-    """What is about the folder as a whole: `weights ok, data ok, ...`."""
+    """Return the findings on the folder as a whole: `weights ok, data ok, ...`."""
     text = Text()
     for name, agrees in report.checked.items():
         word = ("ok", "green") if agrees else ("NO", "bold red")

@@ -23,7 +23,7 @@ def all_(network: Reduced) -> Tensor:
 
 
 def last(network: Reduced) -> Tensor:
-    """Those of the last ReLU layer."""
+    """Return the columns of the last ReLU layer."""
     exact = none(network)
     if network.layers:
         exact[network.columns - len(network.layers[-1].index) :] = True

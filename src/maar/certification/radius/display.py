@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from maar.certification.display import View, clock
-from maar.certification.radius.tally import QUANTILES, RadiusTally
-from maar.certification.record import Record
+from maar.certification.display import View
+from maar.records.radii import QUANTILES, RadiusTally
+from maar.records.verdicts import Record
+from maar.terminal.clock import clock
+from maar.terminal.tables import table
 
 if TYPE_CHECKING:
     from maar.certification.run import Plan
@@ -33,16 +34,13 @@ def counts(tally: RadiusTally) -> str:
 
 def result(tally: RadiusTally) -> RenderableType:
     """How far the images are proved, and from where on they are broken."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("of the images")
-    for share in QUANTILES:
-        names = {0: "least", 50: "median", 100: "most"}
-        table.add_column(names.get(share, f"{share} %"), justify="right")
-    table.add_column("mean", justify="right")
+    names = {0: "least", 50: "median", 100: "most"}
+    heads = [*(names.get(share, f"{share} %") for share in QUANTILES), "mean"]
+    shown = table("of the images", *heads, right=heads)
     spread = tally.spread()
     for name, end, style in (("proved up to", "lower", "green"), ("broken at", "upper", "red")):
         values = (spell(value, end) for value in spread.get(end, ()))
-        table.add_row(name, *values, style=style)
+        shown.add_row(name, *values, style=style)
     lines = [Text(counts(tally), "bold")]
     if tally.proved_by:
         who = ", ".join(f"{name} {count:,}" for name, count in tally.proved_by.most_common())
@@ -52,7 +50,7 @@ def result(tally: RadiusTally) -> RenderableType:
         lines.append(Text(f"{each:.1f} questions an image, {clock(tally.seconds)} in all", "dim"))
     if tally.last_error:
         lines.append(Text(tally.last_error, "red"))
-    return Group(table, "", *lines)
+    return Group(shown, "", *lines)
 
 
 def spell(radius: float, end: str) -> str:
@@ -66,12 +64,11 @@ RADIUS = View(subject, result, counts, "a question")
 
 def each(records: Iterable[Record]) -> RenderableType:
     """Image by image."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("image", "label", "proved up to", "by", "broken at", "by", "as"):
-        table.add_column(column, justify="left" if column == "by" else "right")
+    heads = ("image", "label", "proved up to", "by", "broken at", "by", "as")
+    shown = table(*heads, right={*heads} - {"by"})
     for record in records:
         upper, target = record["upper"], record.get("target")
-        table.add_row(
+        shown.add_row(
             str(record["index"]),
             str(record["label"]),
             spell(record["lower"], "lower"),
@@ -80,4 +77,4 @@ def each(records: Iterable[Record]) -> RenderableType:
             record["upper_by"] or ("" if record["verdict"] != "error" else "error"),
             "" if target is None else str(target),
         )
-    return table
+    return shown

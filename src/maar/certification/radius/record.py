@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 
 from maar.certification.cascade import Settled
-from maar.certification.checks import About, image, is_number, number, text
 from maar.certification.radius.search import Measured
-from maar.certification.record import Record
-from maar.certification.store import Form
 from maar.certification.verdict import Status
+from maar.records.verdicts import Record
 
 WORDS = {
     Status.VERIFIED: "found",
@@ -56,29 +54,3 @@ def make_record(index: int, label: int, settled: Settled, limit: float) -> Recor
     if found.error:
         record["error"] = found.error
     return record
-
-
-def check_record(record: Record, about: About) -> None:
-    """Raise a `ValueError` unless the line could have been written for such a manifest."""
-    image(record, about)
-    verdict = text(record, "verdict", tuple(WORDS.values()))
-    lower, upper = number(record, "lower", 0.0), record.get("upper")
-    number(record, "seconds", 0.0)
-    for name in ("lower_by", "upper_by"):
-        if record.get(name) is not None:
-            text(record, name, about.verifiers)
-    if (record.get("lower_by") is None) != (lower == 0):
-        raise ValueError(f"lower is {lower:g}, proved by {record.get('lower_by')!r}")
-    if upper is not None and not (is_number(upper) and upper >= lower):
-        raise ValueError(f"upper is {upper!r} (accepted: a number >= lower, or null)")
-    if verdict == "error":
-        text(record, "error")
-
-
-RADII = Form(
-    "radii.jsonl",
-    check_record,
-    lambda record: record["upper"] is not None and record["verdict"] != "misclassified",
-    claims=("found", "misclassified"),
-    final=("misclassified",),
-)

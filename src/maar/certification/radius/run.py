@@ -13,15 +13,15 @@ from typing import Any
 from torch import nn
 
 from maar.certification.display import Display
-from maar.certification.radius.record import RADII, make_record
+from maar.certification.radius.record import make_record
 from maar.certification.radius.search import RadiusTask
-from maar.certification.radius.tally import RadiusTally
-from maar.certification.record import Record
 from maar.certification.run import Plan, make_plan
 from maar.certification.work import Kind, work
 from maar.certification.workers import LOCAL, Team
 from maar.core.errors import UsageError
 from maar.data import DataSet
+from maar.records.radii import RADII, RadiusTally
+from maar.records.verdicts import Record
 
 LARGEST = 0.5
 """From here on all balls hold the grey image: nearly every network is broken."""

@@ -1,4 +1,4 @@
-"""What a solver is, and which of its numbers count.
+"""The interface of a solver, and which of its numbers count.
 
 A solver computes in floating point and calls a point feasible that misses a row by its tolerance.
 So its bound is never taken as it is: of an LP only the dual vector is taken, and the bound
@@ -42,7 +42,7 @@ class Status(str, enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What is known when the solver stops."""
+    """A solver's result, after its numbers were made safe."""
 
     bound: float
     """A lower bound of the minimum that counts: -inf if there is none."""
@@ -54,7 +54,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """What a solver itself says. An LP has `dual`, one number per row; a MILP has `bound`."""
+    """A solver's own result. An LP has `dual`, one number per row; a MILP has `bound`."""
 
     status: Status
     bound: float = -math.inf

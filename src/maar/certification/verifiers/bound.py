@@ -49,7 +49,7 @@ class BoundVerifier:
 
     @property
     def name(self) -> str:
-        """That of the bound."""
+        """The bound's name."""
         return self.bound.name
 
     def __call__(self, query: Query) -> Verdict:

@@ -28,7 +28,7 @@ DENSE = 2
 
 @dataclass(frozen=True)
 class Rival:
-    """What to compare with: so many random projections. `samples`: a spread like theirs will do."""
+    """The alternative: so many random projections. `samples`: a spread like theirs will do."""
 
     projections: int
     samples: bool = False

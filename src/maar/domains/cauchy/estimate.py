@@ -153,7 +153,7 @@ class Cauchy(Bound):
 
 @dataclass(frozen=True)
 class Group:
-    """What is known of the L1 norms of one group of error terms.
+    """The L1 norms of one group of error terms, as far as they are computed.
 
     `diagonal`: each neuron has one term of its own, so the norms survive one matrix as |W| mu;
     after that `path` says how the terms came here. `rival`: what a computed norm must cost less

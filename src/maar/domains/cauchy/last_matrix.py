@@ -57,7 +57,7 @@ class LastMatrix(torch.autograd.Function):
 
 
 class _Neurons(NamedTuple):
-    """Those that have a gradient: where they are, of what weight, and whose median is theirs."""
+    """Neurons that have a gradient: their places, weights, and the projection of their median."""
 
     matrix: Matrix
     W: Tensor
@@ -68,7 +68,7 @@ class _Neurons(NamedTuple):
     which: Tensor
 
     def by_neuron(self) -> Tensor:
-        """What each neuron saw is gathered: neurons that share a row of W are one product."""
+        """Gather the inputs of each neuron: neurons that share a row of W are one product."""
         W, at = self.W, self.at
         # Neurons as (image, channel, place).
         per_image = self.shape[1:].numel()
@@ -100,7 +100,7 @@ class _Neurons(NamedTuple):
 
 
 def _gradient(matrix: Matrix, W: Tensor, P: Tensor, upstream: Tensor) -> Tensor:
-    """Of the sum of upstream * (W P), in W."""
+    """Return the gradient of the sum of upstream * (W P) in W."""
     if not isinstance(matrix, Conv):
         return upstream.T @ P
     return torch.ops.aten.convolution_backward(
@@ -135,7 +135,7 @@ def _padded(given: list[Tensor], padding: tuple[int, int]) -> Tensor:
 
 
 class _Rows:
-    """What a neuron sees of projection k of an image: its row of W with the channels last."""
+    """The part of an image's projection k that each neuron sees, channels last."""
 
     def __init__(self, matrix: Matrix, given: list[Tensor], shape: torch.Size) -> None:
         if not isinstance(matrix, Conv):

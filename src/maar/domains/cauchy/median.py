@@ -31,7 +31,7 @@ def median_of(samples: Tensor) -> Tensor:
 
 
 def median_and_place(samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Also which projection it is of, the first of equals, and that one's sign."""
+    """Return the median, its projection (the first of equals), and that projection's sign."""
     if samples.device.type != "cpu":
         size, sizes = median_of(samples), samples.abs()
         place = (sizes == size).to(torch.uint8).argmax(0)
@@ -67,7 +67,7 @@ def _by_block(samples: Tensor, result: Callable[[Array, Array, Array], Array]) -
 
 
 def spread(found: Tensor, index: Tensor | None, shape: torch.Size) -> Tensor:
-    """What was found at the neurons of `index`, in its places; 0 elsewhere."""
+    """Put the values of the neurons of `index` into their places; 0 elsewhere."""
     if index is None:
         return found.view(shape)
     return found.new_zeros(shape.numel()).index_put((index,), found).view(shape)

@@ -90,7 +90,7 @@ class TwoConvolutions:
 
     @property
     def columns(self) -> int:
-        """Of how many terms the norm of a neuron is made."""
+        """Number of terms in a neuron's norm."""
         return math.prod(joint.size() for joint in self.joints) * self.V.shape[1]
 
     @torch.no_grad()
@@ -217,7 +217,7 @@ def _dense(conv: Conv) -> Tensor:
 
 
 def _windows(x: Tensor, outputs: list[int], geometry: list[tuple[int, int, int, int]]) -> Tensor:
-    """What each output position sees of x, [N, *positions, height, width, channels]."""
+    """Return the window of x at each output position, [N, *positions, height, width, channels]."""
     pads: list[int] = []
     for size, count, (kernel, stride, padding, dilation) in zip(
         x.shape[2:], outputs, geometry, strict=True

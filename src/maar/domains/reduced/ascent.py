@@ -9,9 +9,14 @@ For a branch with signs, the coefficients w of the z are known from the last lay
 
 and the bound is c + p . (c_k + X_k centre) + min(w, 0) . intercepts - |(X + p X_k) radius|_1. The
 gradient goes the same way back: one product with all rows each way is nearly all of the work.
+
+Of several rows a mixture is bounded (weights >= 0 that sum to 1), which is never above their
+maximum: a branch is closed when a mixture of the rows is positive on it.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +32,7 @@ ROUNDINGS = 64
 
 
 class Ascent:
-    """One row over a reduced network, in a precision, ready for branches: signs [B, columns]."""
+    """Rows over a reduced network, in a precision, ready for branches: signs [B, columns]."""
 
     def __init__(self, reduced: Reduced, row: Affine, dtype: torch.dtype) -> None:
         self.ends: list[tuple[int, int]] = []
@@ -53,54 +58,49 @@ class Ascent:
         self.row_Z = row.Z.to(dtype)
         self.row_c = (row.c + row.X @ centre).to(dtype)
         reach = torch.maximum(-lb, ub).to(dtype)[: row.Z.shape[1]]
-        size = self.row_X.abs().sum() + self.row_Z.abs() @ reach + self.row_c.abs()
-        self.least = ROUNDINGS * torch.finfo(dtype).eps * float(size)
+        size = self.row_X.abs().sum(1) + self.row_Z.abs() @ reach + self.row_c.abs()
+        self.least = ROUNDINGS * torch.finfo(dtype).eps * float(size.max())
 
     def climb(
         self,
-        sign: Tensor,
-        slope: Tensor,
-        price: Tensor,
+        point: Point,
         steps: int,
         slope_rate: float,
         price_rate: float,
-    ) -> tuple[Tensor, Tensor]:
-        """The best slopes and prices of so many steps; branches that seem proved rest."""
+    ) -> Point:
+        """The best slopes, prices and mixtures of so many steps; branches that seem proved rest."""
         dtype = self.X.dtype
-        best_slope, best_price = slope.to(dtype), price.to(dtype)
-        best = best_slope.new_full((len(sign),), -torch.inf)
-        branches = torch.arange(len(sign))
-        state = _State(sign.to(dtype), best_slope.clone(), best_price.clone())
+        top = Point(*(value.to(dtype) for value in point))
+        best = top.slope.new_full((len(top.sign),), -torch.inf)
+        branches = torch.arange(len(best))
+        state = _State(Point(*(value.clone() for value in top)))
         for step in range(steps):
-            low, grad_slope, grad_price = self._pass(state)
+            low, gradients = self._pass(state.point)
             better = low > best[branches]
             places = branches[better]
             best[places] = low[better]
-            best_slope[places], best_price[places] = state.slope[better], state.price[better]
+            top.put(places, state.point, better)
             is_open = ~(best[branches] > self.least)
             left = int(is_open.sum())
             if not left:
                 break
             if 4 * left <= 3 * len(branches):
                 branches, state = branches[is_open], state[is_open]
-                grad_slope, grad_price = grad_slope[is_open], grad_price[is_open]
-            state.step(step + 1, grad_slope, slope_rate, grad_price, price_rate)
+                gradients = [gradient[is_open] for gradient in gradients]
+            state.step(step + 1, gradients, (slope_rate, price_rate, slope_rate))
         if steps and len(branches):
-            low = self._pass(state, gradient=False)[0]
+            low = self._pass(state.point, gradient=False)[0]
             better = low > best[branches]
-            places = branches[better]
-            best_slope[places], best_price[places] = state.slope[better], state.price[better]
-        return best_slope, best_price
+            top.put(branches[better], state.point, better)
+        return top
 
-    def low(self, sign: Tensor, slope: Tensor, price: Tensor) -> Tensor:
+    def low(self, point: Point) -> Tensor:
         """The bounds of branches as they are, up to rounding, [B]."""
-        dtype = self.X.dtype
-        state = _State(sign.to(dtype), slope.to(dtype), price.to(dtype))
-        return self._pass(state, gradient=False)[0]
+        return self._pass(Point(*(value.to(self.X) for value in point)), gradient=False)[0]
 
-    def _pass(self, state: _State, gradient: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-        """The bounds, and their gradient in slopes and prices."""
-        sign = state.sign
+    def _pass(self, state: Point, gradient: bool = True) -> tuple[Tensor, list[Tensor]]:
+        """The bounds, and their gradient in slopes, prices and the mixture."""
+        sign, mix = state.sign, state.mix
         is_free, is_on = sign == 0, (sign > 0).to(sign)
         is_choice = is_free & self.unstable
         above = torch.where(is_free, self.above, is_on)
@@ -109,7 +109,9 @@ class Ascent:
         paid = sign * state.price
         count, columns = sign.shape
         weight = sign.new_zeros(count, columns)
-        weight[:, : self.row_Z.shape[1]] = self.row_Z
+        width = self.row_Z.shape[1]
+        is_single = mix.shape[1] == 1  # (a mixture of one row is the row)
+        weight[:, :width] = self.row_Z if is_single else mix @ self.row_Z
         line, part = torch.empty_like(weight), torch.empty_like(weight)
         for (start, stop), Z in zip(reversed(self.ends), reversed(self.Z), strict=True):
             here = slice(start, stop)
@@ -117,11 +119,11 @@ class Ascent:
             line[:, here] = torch.where(w < 0, above[:, here], below[:, here])
             part[:, here] = w * line[:, here] - paid[:, here]
             weight[:, :start].addmm_(part[:, here], Z)
-        X = torch.addmm(self.row_X, part, self.X)
-        low = self.row_c + part @ self.c - X.abs().sum(1)
+        X = torch.addmm(self.row_X if is_single else mix @ self.row_X, part, self.X)
+        low = (self.row_c if is_single else mix @ self.row_c) + part @ self.c - X.abs().sum(1)
         low = low + (weight.clamp(max=0) * intercept).sum(1)
         if not gradient:
-            return low, low, low
+            return low, []
         of_part = torch.addmm(self.c, X.sign_(), self.X.T, alpha=-1)
         of_weight = torch.empty_like(weight)
         lifted = intercept * (weight < 0)
@@ -129,33 +131,64 @@ class Ascent:
             here = slice(start, stop)
             of_part[:, here].addmm_(of_weight[:, :start], Z.T)
             of_weight[:, here] = of_part[:, here] * line[:, here] + lifted[:, here]
-        return low, of_part * weight.clamp_(min=0) * is_choice, -sign * of_part
+        of_mix = torch.zeros_like(mix)
+        if not is_single:
+            of_mix = self.row_c + of_weight[:, :width] @ self.row_Z.T - X @ self.row_X.T
+        return low, [of_part * weight.clamp_(min=0) * is_choice, -sign * of_part, of_mix]
+
+
+class Point(NamedTuple):
+    """Where branches stand: signs, slopes and prices [B, columns], the rows' mixture [B, rows]."""
+
+    sign: Tensor
+    slope: Tensor
+    price: Tensor
+    mix: Tensor
+
+    def rows(self, keep: Tensor) -> Point:
+        """Some of the branches."""
+        return Point(*(value[keep] for value in self))
+
+    def put(self, places: Tensor, other: Point, keep: Tensor) -> None:
+        """Take over what others chose in these places."""
+        for mine, value in zip(self[1:], other[1:], strict=True):
+            mine[places] = value[keep]
 
 
 class _State:
-    """Where branches stand, and Adam's moments."""
+    """A point on its way, and Adam's moments."""
 
-    def __init__(self, sign: Tensor, slope: Tensor, price: Tensor) -> None:
-        self.sign, self.slope, self.price = sign, slope, price
-        self.moments = [torch.zeros_like(sign) for _ in range(4)]
+    def __init__(self, point: Point) -> None:
+        self.point = point
+        self.moments = [(torch.zeros_like(value), torch.zeros_like(value)) for value in point[1:]]
 
     def __getitem__(self, keep: Tensor) -> _State:
-        part = _State(self.sign[keep], self.slope[keep], self.price[keep])
-        part.moments = [moment[keep] for moment in self.moments]
+        part = _State(self.point.rows(keep))
+        part.moments = [(mean[keep], square[keep]) for mean, square in self.moments]
         return part
 
-    def step(
-        self, number: int, slope: Tensor, slope_rate: float, price: Tensor, price_rate: float
-    ) -> None:
-        """One step of Adam up the gradients, within slopes in [0, 1] and prices >= 0."""
+    def step(self, number: int, gradients: list[Tensor], rates: tuple[float, ...]) -> None:
+        """One step of Adam: slopes in [0, 1], prices >= 0, a mixture's weights of sum 1."""
         first, second = (1 - beta**number for beta in BETAS)
-        for value, gradient, rate, (mean, square) in (
-            (self.slope, slope, slope_rate, self.moments[:2]),
-            (self.price, price, price_rate, self.moments[2:]),
+        _, slope, price, mix = self.point
+        for value, gradient, rate, (mean, square) in zip(
+            (slope, price, mix), gradients, rates, self.moments, strict=True
         ):
+            if value is mix and mix.shape[1] == 1:
+                continue
             mean.lerp_(gradient, 1 - BETAS[0])
             square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
             spread = square.sqrt().div_(second**0.5).add_(TINY)
             value.addcdiv_(mean, spread, value=rate / first)
-        self.slope.clamp_(0, 1)
-        self.price.clamp_(min=0)
+        slope.clamp_(0, 1)
+        price.clamp_(min=0)
+        if mix.shape[1] > 1:
+            mix.copy_(mixed(mix))
+
+
+def mixed(weights: Tensor) -> Tensor:
+    """Weights as a mixture: >= 0, their sum 1; even where they say nothing."""
+    weights = weights.nan_to_num(0.0, 0.0, 0.0).clamp(min=0)
+    total = weights.sum(1, keepdim=True)
+    even = torch.full_like(weights, 1 / weights.shape[1])
+    return torch.where(total > 0, weights / total.clamp_min(torch.finfo(total.dtype).tiny), even)

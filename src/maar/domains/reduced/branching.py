@@ -10,6 +10,9 @@ ReLUs is split, whether or not it enters the bound. A branch without unsplit ReL
 is a linear program: a solver finds prices that prove it, or a point at which the row is not
 positive. Only a row that is zero up to rounding has neither.
 
+Of several rows one must be positive everywhere, not always the same: a branch is closed when some
+mixture of them is positive on it.
+
 Every number is a bound by `Reduced.lower_in` for whatever slopes in [0, 1] and prices >= 0, with
 rounding accounted for; the search may be as greedy as it likes.
 """
@@ -26,7 +29,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from maar.domains.reduced.ascent import Ascent
+from maar.domains.reduced.ascent import Ascent, Point, mixed
 from maar.domains.reduced.linear import Affine, Split
 from maar.domains.reduced.network import Reduced
 from maar.domains.relax import lower_slope, upper_line
@@ -44,7 +47,7 @@ BYTES, OBJECTS = 9, 1500
 
 @dataclass(frozen=True)
 class Proof:
-    """What is known of the row's minimum over the box when the search ends."""
+    """What is known of the minimum over the box of the rows' maximum when the search ends."""
 
     lb: float
     """A lower bound."""
@@ -61,7 +64,9 @@ class Leaf:
     price: Tensor
     """[columns]"""
     points: Tensor
-    """Where the row is lowest, [P, pixels]."""
+    """Where the rows are lowest, [P, pixels]."""
+    mix: Tensor
+    """The mixture of the rows that the prices belong to, [rows]."""
 
 
 Solve = Callable[[Tensor, float], Leaf | None]
@@ -77,6 +82,7 @@ class Branch:
     sign: Tensor = field(compare=False)
     slope: Tensor = field(compare=False)
     price: Tensor = field(compare=False)
+    mix: Tensor = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -104,35 +110,33 @@ class Branching:
     def prove(
         self,
         reduced: Reduced,
-        row: Affine,
+        rows: Affine,
         solve: Solve,
         seconds: float,
         look: Callable[[Tensor], bool] = lambda points: False,
     ) -> Proof:
-        """Search until the row is proved positive, time is up, or `look` says to stop.
+        """Search until everywhere some row is positive, time is up, or `look` says to stop.
 
         `look` is shown the points at which each round's relaxed branches are lowest, [B, pixels].
         `solve` is asked about branches in which every unstable ReLU is split.
         """
-        if len(row) != 1:
-            raise ValueError(f"one row at a time, not {len(row)}")
-        search = _Search(self, reduced, row, solve, time.monotonic() + seconds)
-        # (with a branch that can neither be proved nor split, the rest would be in vain)
-        while search.is_open() and search.stuck > 0 and not search.is_late():
-            points = search.round()
-            if look(points):
-                break
-        return Proof(search.lowest(), search.branches, search.stuck <= 0)
+        search = self.start(reduced, rows, solve)
+        search.run(time.monotonic() + seconds, look)
+        return search.proof()
+
+    def start(self, reduced: Reduced, rows: Affine, solve: Solve) -> Search:
+        """Begin a search, to be run in as many parts as its caller likes."""
+        if not len(rows):
+            raise ValueError("a search needs at least one row")
+        return Search(self, reduced, rows, solve)
 
 
-class _Search:
+class Search:
     """The open branches, and the least bound of those that are closed."""
 
-    def __init__(
-        self, settings: Branching, reduced: Reduced, row: Affine, solve: Solve, end: float
-    ) -> None:
+    def __init__(self, settings: Branching, reduced: Reduced, row: Affine, solve: Solve) -> None:
         self.settings, self.reduced, self.row = settings, reduced, row
-        self.solve, self.end = solve, end
+        self.solve, self.end = solve, math.inf
         self.sizes = [len(layer.index) for layer in reduced.layers]
         none = reduced.centre.new_zeros(0)
         lb = torch.cat([none, *(layer.lb for layer in reduced.layers)])
@@ -141,16 +145,32 @@ class _Search:
         self.unstable = ~((lb >= 0) | (ub <= 0))
         _, self.height = upper_line(lb, ub)
         zero = torch.zeros_like(lb)
-        first = Branch(-math.inf, 0, zero.to(SIGN), lower_slope(lb, ub).to(QUICK), zero.to(QUICK))
+        even = torch.full((len(row),), 1 / len(row), dtype=QUICK)
+        start = zero.to(SIGN), lower_slope(lb, ub).to(QUICK), zero.to(QUICK), even
+        first = Branch(-math.inf, 0, *start)
         self.heap, self.newest = [first], list[Branch]()
         self.most = settings.room // (OBJECTS + BYTES * len(lb))
         self.closed, self.stuck = math.inf, math.inf
         self.branches, self.numbers = 0, itertools.count(1)
+        self.done = 0.0
+        """The share of the search that is closed: each split halves its branch's."""
         self.ascent = Ascent(reduced, row, QUICK)
 
+    def run(self, end: float, look: Callable[[Tensor], bool] = lambda points: False) -> None:
+        """Go on until nothing is left to do, `look` says to stop, or the clock shows `end`."""
+        self.end = end
+        while self.is_open() and not self.is_late():
+            if look(self.round()):
+                break
+
     def is_open(self) -> bool:
-        """Whether a branch is left."""
-        return bool(self.heap or self.newest)
+        """Whether a branch is left, and a proof of all still possible."""
+        # (with a branch that can neither be proved nor split, the rest would be in vain)
+        return self.stuck > 0 and bool(self.heap or self.newest)
+
+    def proof(self) -> Proof:
+        """What is known by now."""
+        return Proof(self.lowest(), self.branches, self.stuck <= 0)
 
     def is_late(self) -> bool:
         """Whether time is up."""
@@ -165,11 +185,14 @@ class _Search:
     def round(self) -> Tensor:
         """Bound the worst branches and split those that stay open; returns their lowest points."""
         taken = self._taken()
-        sign, slope, price = (
-            torch.stack([getattr(branch, name) for branch in taken]).to(self.reduced.centre)
-            for name in ("sign", "slope", "price")
+        point = Point(
+            *(
+                torch.stack([getattr(branch, name) for branch in taken]).to(self.reduced.centre)
+                for name in Point._fields
+            )
         )
-        best = self._bounded(sign, *self._climbed(sign, slope, price))
+        sign = point.sign
+        best = self._bounded(self._climbed(point))
         can_split = ((sign == 0) & self.unstable).any(1)
         is_open = ~(best.lb > 0)  # (a NaN is)
         points = self._solved(sign, best, (is_open & ~can_split).nonzero().flatten().tolist())
@@ -184,6 +207,7 @@ class _Search:
                 self.stuck = -math.inf  # an overflow proves nothing
             elif lb > 0:
                 self.closed = min(self.closed, lb)
+                self.done += 0.5 ** int((branch.sign != 0).sum())
             elif b in chosen:
                 self._split(b, lb, chosen[b], sign, best)
             elif self.is_late():
@@ -215,7 +239,9 @@ class _Search:
             if leaf is None:
                 continue
             points.append(leaf.points)
-            better = self._bounded(sign[b : b + 1], best.slope[b : b + 1], leaf.price[None])
+            mix = leaf.mix[None].to(sign)
+            point = Point(sign[b : b + 1], best.slope[b : b + 1], leaf.price[None], mix)
+            better = self._bounded(point)
             if float(better.lb) > 0:
                 best.put(b, better)
         return points
@@ -242,7 +268,8 @@ class _Search:
         for side in (1.0, -1.0):
             children = sign[parents]
             children[torch.arange(len(children)), neuron.flatten()] = side
-            low = self.ascent.low(children, best.slope[parents], best.price[parents])
+            start = best.slope[parents], best.price[parents], best.mix[parents]
+            low = self.ascent.low(Point(children, *start))
             total += low.view(-1, tried).clamp(max=0)
         total[~(promise > 0) | total.isnan()] = -torch.inf
         return neuron[torch.arange(len(total)), total.argmax(1)].tolist()
@@ -254,34 +281,43 @@ class _Search:
         return self.settings.hard_steps if is_hard else self.settings.steps
 
     def _split(self, b: int, lb: float, neuron: int, sign: Tensor, best: _Best) -> None:
-        slope, price = best.slope[b].to(QUICK), best.price[b].to(QUICK)
+        start = [value[b].to(QUICK) for value in (best.slope, best.price, best.mix)]
         for side in (1, -1):
             child = sign[b].to(SIGN)
             child[neuron] = side
-            self._put(Branch(lb, next(self.numbers), child, slope, price))
+            self._put(Branch(lb, next(self.numbers), child, *start))
 
-    def _climbed(self, sign: Tensor, slope: Tensor, price: Tensor) -> tuple[Tensor, Tensor]:
-        """Better slopes and prices, by gradient steps."""
+    def _climbed(self, point: Point) -> Point:
+        """Better slopes, prices and mixtures, by gradient steps."""
         rates = self.settings.slope_rate, self.settings.price_rate
-        return self.ascent.climb(sign, slope, price, self._steps(), *rates)
+        return self.ascent.climb(point, self._steps(), *rates)
 
-    def _bounded(self, sign: Tensor, slope: Tensor, price: Tensor) -> _Best:
-        """The branches' bounds by these slopes and prices."""
-        # Whatever came of the search: slopes and prices for which the bound is one.
-        slope = slope.to(sign).nan_to_num(0.0, 0.0, 0.0).clamp(0, 1)
-        price = price.to(sign).nan_to_num(0.0, 0.0, 0.0).clamp(min=0)
-        count = len(sign)
-        rows = Affine(
-            self.row.X.expand(count, -1),
-            self.row.Z.expand(count, -1),
-            self.row.c.expand(count),
-            self.row.e.expand(count),
-        )
+    def _bounded(self, point: Point) -> _Best:
+        """The branches' bounds by these slopes, prices and mixtures."""
+        # Whatever came of the search: numbers for which the bound is one.
+        sign = point.sign.to(self.reduced.centre)
+        slope = point.slope.to(sign).nan_to_num(0.0, 0.0, 0.0).clamp(0, 1)
+        price = point.price.to(sign).nan_to_num(0.0, 0.0, 0.0).clamp(min=0)
+        mix = mixed(point.mix.to(sign))
+        rows = self._mixture(mix)
         lb, X, weight = self.reduced.lower_in(
             rows, self._by_layer(slope), self._splits(sign, price)
         )
         points = self.reduced.centre - self.reduced.radius * X.sign()
-        return _Best(lb, slope, price, weight, points)
+        return _Best(lb, slope, price, mix, weight, points)
+
+    def _mixture(self, mix: Tensor) -> Affine:
+        """A row for each branch; what rounding does to the sum is in the rows' own errors."""
+        row = self.row
+        if len(row) > 1:
+            return Affine(mix @ row.X, mix @ row.Z, mix @ row.c, mix @ row.e)
+        count = len(mix)
+        return Affine(
+            row.X.expand(count, -1),
+            row.Z.expand(count, -1),
+            row.c.expand(count),
+            row.e.expand(count),
+        )
 
     def _by_layer(self, flat: Tensor) -> Sequence[Tensor]:
         return flat.split(self.sizes, dim=1)
@@ -298,6 +334,7 @@ class _Best:
     lb: Tensor
     slope: Tensor
     price: Tensor
+    mix: Tensor
     weight: Tensor
     points: Tensor
 

@@ -153,7 +153,7 @@ def _places(group: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _sees(rows: Affine, before: Sequence[Layer], member: Tensor) -> list[Tensor]:
-    """What each group sees, also through other ReLUs: of every layer before, of the image.
+    """Return the part of each earlier layer and of the image that a group sees, through ReLUs too.
 
     `member`, [G, U], has ones: the sums count, and only zero or not is asked.
     """

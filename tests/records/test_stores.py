@@ -3,10 +3,11 @@ import json
 import numpy as np
 import pytest
 
-from maar.certification.checks import indices_of
-from maar.certification.store import FORMAT, VERDICTS, key_of, open_store
 from maar.core.errors import RunError, UsageError
-from maar.core.seals import sealed
+from maar.core.seals import seal_line, sealed
+from maar.records.checks import indices_of
+from maar.records.stores import FORMAT, VERDICT_LINES, key_of
+from maar.records.writing import open_store
 
 SUBJECT = {"weights": "a" * 64, "data": "b" * 64, "eps": 0.1, "verifiers": ["Crown(x=1)", "Pgd()"]}
 NAMES = ["crown", "pgd"]
@@ -81,6 +82,26 @@ def test_a_damaged_line_is_not_skipped_over(path):
             read(path)
 
 
+def test_a_number_that_no_float_holds_is_a_damaged_line(path):
+    manifest = json.loads((path / "manifest.json").read_text())
+    seal, lines = manifest["key"], b""
+    for index in range(3):
+        line, seal = seal_line(seal, {**verdict(index), "lb": int("9" * 400)})
+        lines += line + b"\n"
+    (path / "verdicts.jsonl").write_bytes(lines)
+    with pytest.raises(RunError, match="line 1 is no verdict: lb is 999"):
+        VERDICT_LINES.read(path)
+
+
+def test_a_reader_that_is_told_gets_what_is_whole(path):
+    file = path / "verdicts.jsonl"
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([lines[0], "{", lines[2]]) + "\n")
+    faults = []
+    assert sorted(VERDICT_LINES.read(path, faults.append).records) == [0, 2]
+    assert ["line 2" in fault for fault in faults] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -142,7 +163,7 @@ def test_an_earlier_format_is_read_but_not_continued(path):
     (path / "manifest.json").write_text(json.dumps(earlier))
     lines = "".join(json.dumps(verdict(index)) + "\n" for index in range(3))
     (path / "verdicts.jsonl").write_text(lines)
-    assert VERDICTS.read(path) == [verdict(index) for index in range(3)]
+    assert VERDICT_LINES.read(path).lines == [verdict(index) for index in range(3)]
     with pytest.raises(UsageError, match=f"format 2 there, {FORMAT} here"):
         read(path)
 
@@ -151,7 +172,7 @@ def test_asked_for_is_what_any_call_asked_for(path):
     with open_store(path, SUBJECT, {}) as store:
         store.ask([12, 11, 3])
     with open_store(path, SUBJECT, {}) as store:
-        assert store.manifest["asked"] == "0-9,11-12"
+        assert store.manifest.content["asked"] == "0-9,11-12"
         assert store.asked == {*range(10), 11, 12}
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from maar.certification.tally import Tally, wilson
+from maar.records.verdicts import Tally, wilson
 
 
 def record(index, verdict, by=None, **times):

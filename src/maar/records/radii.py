@@ -1,4 +1,7 @@
-"""Counting radii: how many are found, and how they are spread."""
+"""A line of radii.jsonl, and counting them: how many are found, and how they are spread.
+
+`maar.certification.radius.record` writes the lines.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,41 @@ from typing import Any
 
 import numpy as np
 
-from maar.certification.record import Record
+from maar.records.checks import About, image, is_number, number, text
+from maar.records.stores import Form
+from maar.records.verdicts import Record
 
 VERDICTS = ("found", "open", "misclassified", "error")
 QUANTILES = (0, 5, 25, 50, 75, 95, 100)
 """In percent."""
 FARTHEST = 1.0
 """No two images are farther apart: the upper end of what was never broken."""
+
+
+def check_record(record: Record, about: About) -> None:
+    """Raise a `ValueError` unless the line could have been written for such a manifest."""
+    image(record, about)
+    verdict = text(record, "verdict", VERDICTS)
+    lower, upper = number(record, "lower", 0.0), record.get("upper")
+    number(record, "seconds", 0.0)
+    for name in ("lower_by", "upper_by"):
+        if record.get(name) is not None:
+            text(record, name, about.verifiers)
+    if (record.get("lower_by") is None) != (lower == 0):
+        raise ValueError(f"lower is {lower:g}, proved by {record.get('lower_by')!r}")
+    if upper is not None and not (is_number(upper) and upper >= lower):
+        raise ValueError(f"upper is {upper!r} (accepted: a number >= lower, or null)")
+    if verdict == "error":
+        text(record, "error")
+
+
+RADII = Form(
+    "radii.jsonl",
+    check_record,
+    lambda record: record["upper"] is not None and record["verdict"] != "misclassified",
+    claims=("found", "misclassified"),
+    final=("misclassified",),
+)
 
 
 class RadiusTally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -42,8 +43,10 @@ def number(record: Mapping[str, Any], name: str, least: float = -math.inf) -> fl
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether this is a finite int or float."""
-    return type(value) is int or (type(value) is float and math.isfinite(value))
+    """Return whether this is a finite float, or an int that a float can hold."""
+    if type(value) is int:
+        return abs(value) <= sys.float_info.max
+    return type(value) is float and math.isfinite(value)
 
 
 def text(record: Mapping[str, Any], name: str, words: Sequence[str] | None = None) -> str:
