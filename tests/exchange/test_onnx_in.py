@@ -401,7 +401,7 @@ def test_numbers_of_float64(tmp_path):
         path = save(tmp_path, g, g.op("MatMul", g.op("Flatten", "x"), weight))
         net = read_onnx(path)
         assert next(net.parameters()).dtype == dtype
-        assert net[1].weight.double().numpy().T.tolist() == weight.tolist()
+        assert net[1].weight.detach().double().numpy().T.tolist() == weight.tolist()
 
 
 def test_an_input_without_a_batch_axis(tmp_path):

@@ -45,7 +45,7 @@ def residual(*body):
         ([nn.Flatten(0)], ["batch axis"]),
         ([nn.BatchNorm2d(2, track_running_stats=False)], ["running statistics"]),
         # Shapes: torch itself would take the first three without a word.
-        ([nn.Linear(5, 3)], ["layer 0", "2x6x5", "nn.Flatten()"]),
+        ([nn.Linear(4, 3)], ["layer 0", "2x6x5", "nn.Flatten()"]),
         ([Normalize([0.5] * 4, [1.0] * 4)], ["layer 0", "4 channels", "2x6x5"]),
         ([nn.Flatten(), nn.BatchNorm1d(60), nn.Conv2d(2, 2, 1)], ["layer 2", "60"]),
         ([nn.Conv2d(3, 2, 1)], ["layer 0", "3 channels"]),

@@ -24,6 +24,7 @@ from maar.certification.radius.search import Measured
 from maar.certification.run import CERTIFICATION, TIMEOUT, Plan, make_plan
 from maar.certification.work import Kind, jobs_of, work
 from maar.certification.workers import LOCAL, Results, Task, Team
+from maar.networks.assembling import as_classifier
 from maar.records.verdicts import Tally
 
 
@@ -290,7 +291,7 @@ def radius(
 
 
 def _subject(model: Any, x: Any, y: Any, classes: Sequence[str] | None) -> tuple[Any, Any]:
-    net = network_of(model)
+    net = as_classifier(network_of(model, x))
     x = images_of(x, net)
     y = labels_of(y, x)
     with torch.no_grad():

@@ -13,6 +13,7 @@ from maar.domains.affine import SCALING, enclosed_scale
 from maar.domains.graph import Graph, compile_network
 from maar.domains.linear_map import scale_weight
 from maar.networks import weights_hash
+from maar.networks.assembling import as_classifier
 from maar.networks.checking import check, spell, trace
 from maar.networks.maps import Scale
 
@@ -24,6 +25,7 @@ class Network:
     """The subject of every query. A private copy on the CPU, so that nobody changes it later."""
 
     def __init__(self, net: nn.Sequential, shape: tuple[int, ...]) -> None:
+        net = as_classifier(net)
         check(net, shape)
         require_provable(net)
         out = trace(net, shape)[-1].shape if len(net) else shape

@@ -197,8 +197,9 @@ def names() -> str:
 def rule_of(rules: Mapping[type[nn.Module], Any], node: Node, domain: str) -> Any:
     """A domain's rule for a node; a `UsageError` where it has none."""
     if type(node.op) not in rules:
+        layer = node.op.layer if isinstance(node.op, Mapped) else node.op
         raise UsageError(
-            f"layer {node.path} is a {type(node.op).__name__}, for which {domain} has no rule"
+            f"layer {node.path} is a {type(layer).__name__}, for which {domain} has no rule"
         )
     return rules[type(node.op)]
 

@@ -476,7 +476,7 @@ def fitted(node: Node, x: Link, constant: np.ndarray) -> tuple[Link, np.ndarray]
     node.allot(math.prod(full))
     if full != x.full:
         x = moved(node, x, lambda places: np.broadcast_to(places, full))
-    return x, np.ascontiguousarray(np.broadcast_to(constant, full).reshape(x.shape))
+    return x, np.array(np.broadcast_to(constant, full).reshape(x.shape))
 
 
 def per_channel(node: Node, x: Link, full: np.ndarray) -> np.ndarray | None:

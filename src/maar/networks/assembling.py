@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
 from maar.core import limits
 from maar.core.errors import UsageError
 from maar.networks.layers import Residual
-from maar.networks.maps import Add, Dag
+from maar.networks.maps import Add, Dag, Move, Reshape
 from maar.networks.operations import OPERATIONS, Shape
 
 
@@ -106,3 +107,24 @@ def _ancestors(steps: Sequence[Step], value: int) -> set[int]:
             found.add(value)
             waiting += steps[value - 1].inputs
     return found
+
+
+def as_classifier(net: nn.Sequential) -> nn.Sequential:
+    """The scores whose largest is the class: no Softmax at the end, and two scores for one logit.
+
+    A single logit z, or its sigmoid, stands for the scores 0 and z. The layers are the network's.
+    """
+    layers = list(net)
+    while layers and isinstance(layers[-1], nn.Softmax | nn.LogSoftmax):
+        if layers[-1].dim not in (1, -1):
+            break
+        layers.pop()
+    kept = layers
+    while kept and isinstance(kept[-1], nn.Sigmoid | nn.Flatten | Reshape):
+        kept = kept[:-1]
+    last = kept[-1] if kept else None
+    if isinstance(last, nn.Linear) and last.out_features == 1:
+        layers = [*kept, Move(torch.tensor([-1, 0]))]
+    if len(layers) == len(net) and layers[-1:] == list(net)[-1:]:
+        return net
+    return nn.Sequential(*layers).train(net.training)
