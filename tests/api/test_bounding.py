@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import maar
+from maar.core.errors import UsageError
 
 
 def network():
@@ -58,3 +59,16 @@ def test_convert_keeps_the_parameters_and_opens_containers():
 def test_convert_names_what_is_not_supported():
     with pytest.raises(maar.UsageError, match="layer 1 is a GELU"):
         maar.convert(nn.Sequential(nn.Flatten(), nn.GELU()))
+
+
+@pytest.mark.parametrize("method", ["interval", "crown"])
+def test_a_proof_is_not_about_rounded_weights_or_rows(method):
+    net = nn.Sequential(nn.Linear(2, 2)).requires_grad_(False)
+    x, C = torch.full((1, 2), 0.5), torch.tensor([[1 + 1e-9, -1.0]], dtype=torch.float64)
+    with pytest.raises(UsageError, match=r"C is of type torch.float64, x of type torch.float32"):
+        maar.bounds(net, x, 0.1, method=method, C=C, rounding=True)
+    net.double()[0].weight.add_(1e-12)
+    with pytest.raises(UsageError, match=r"0.weight is of type torch.float64"):
+        maar.bounds(net, x, 0.1, method=method, rounding=True)
+    maar.bounds(net, x.double(), 0.1, method=method, C=C, rounding=True)
+    maar.bounds(net, x, 0.1, method=method)

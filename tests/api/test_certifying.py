@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import maar
+from maar.core.errors import UsageError
 from maar.records.stores import VERDICT_LINES
 
 
@@ -145,3 +146,9 @@ def test_workers_need_no_main_guard(tmp_path, way):
     first, count = done.stdout.split()
     assert first == "begin"  # once: the workers did not run the script again
     assert int(count) > 50
+
+
+def test_a_network_in_float64_is_refused_in_a_line():
+    net = nn.Sequential(nn.Linear(2, 2)).double()
+    with pytest.raises(UsageError, match=r"type torch.float64 \(accepted: torch.float32\)"):
+        maar.certify(net, torch.full((1, 2), 0.5), [0], 0.1, workers=1)

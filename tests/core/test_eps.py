@@ -80,3 +80,14 @@ def test_a_quotient_by_255_is_spelt_as_one(k):
 
 def test_pickling_keeps_the_spelling():
     assert str(pickle.loads(pickle.dumps(Eps("4/510")))) == "4/510"
+
+
+@pytest.mark.parametrize("text", ["1e-400", "1e-323/255", "0.0001E-999"])
+def test_a_radius_that_float64_cannot_tell_from_zero_is_refused(text):
+    with pytest.raises(UsageError, match="too small for float64"):
+        Eps(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0.0", "0e5", "0/255"])
+def test_zero_is_a_radius(text):
+    assert Eps(text) == 0

@@ -807,9 +807,51 @@ def an_output_called_like_the_input(model):
     node.CopyFrom(helper.make_node("Relu", ["x"], ["x"]))
 
 
+def a_sparse_twin(model):
+    """onnxruntime takes the sparse one."""
+    twin = model.graph.sparse_initializer.add()
+    weight = model.graph.initializer[0]
+    values = np.ones(1, np.float32)
+    twin.values.CopyFrom(numpy_helper.from_array(values, weight.name))
+    twin.indices.CopyFrom(numpy_helper.from_array(np.zeros(1, np.int64), "at"))
+    twin.dims.extend(weight.dims)
+
+
+def an_attribute_twice(model):
+    attribute = next(node for node in model.graph.node if node.attribute).attribute
+    attribute.add().CopyFrom(attribute[0])
+
+
+def an_attribute_of_two_values(model):
+    next(node for node in model.graph.node if node.attribute).attribute[0].s = b"VALID"
+
+
+def an_attribute_of_another_type(model):
+    attribute = next(node for node in model.graph.node if node.attribute).attribute[0]
+    attribute.CopyFrom(helper.make_attribute(attribute.name, "VALID"))
+
+
+def a_weight_in_two_files(model):
+    weight = model.graph.initializer[0]
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    for name in ("a.bin", "b.bin"):
+        entry = weight.external_data.add()
+        entry.key, entry.value = "location", name
+
+
+def an_opset_of_the_future(model):
+    model.opset_import[0].version = 9999
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (a_sparse_twin, "2 values have the name"),
+        (an_attribute_twice, "attribute '.*' stands there twice"),
+        (an_attribute_of_two_values, "attribute '.*' has two values"),
+        (an_attribute_of_another_type, "attribute '.*' is of ONNX's type 3"),
+        (a_weight_in_two_files, "lies in two places"),
+        (an_opset_of_the_future, "uses opset 9999; supported is 7 to"),
         (shadowing_function, "a function of the file has the name of a standard operator"),
         (two_opsets, "two versions of the standard operators"),
         (two_weights_of_one_name, "2 values have the name"),
@@ -826,4 +868,18 @@ def test_a_file_of_two_meanings_is_refused(tmp_path, change, words):
     change(model)
     path.write_bytes(model.SerializeToString())
     with pytest.raises(UsageError, match=words):
+        read_onnx(path)
+
+
+@pytest.mark.parametrize("kind", ["Gemm", "Conv"])
+def test_a_layer_that_gives_nothing_is_refused(tmp_path, kind):
+    shape, weight = ([1, 2], (2, 0)) if kind == "Gemm" else ([1, 1, 2, 2], (0, 1, 1, 1))
+    tensor = numpy_helper.from_array(np.zeros(weight, np.float32), "w")
+    values = [helper.make_tensor_value_info("x", 1, shape)]
+    values += [helper.make_tensor_value_info("y", 1, None)]
+    nodes = [helper.make_node(kind, ["x", "w"], ["y"])]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [tensor])
+    path = tmp_path / "net.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    with pytest.raises(UsageError, match=f"{kind}.*it gives nothing"):
         read_onnx(path)

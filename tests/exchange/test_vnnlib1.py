@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+import re
 import time
 from fractions import Fraction
 
@@ -454,3 +455,25 @@ def test_3072_inputs_in_well_under_a_second():
     assert time.process_time() - start < 1
     assert len(case.lb) == 3072
     assert len(case.conditions) == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        # To SMT-LIB, one command that says nothing: a proof would lack half of the unsafe set.
+        (
+            "(set-info :a |) (assert (<= Y_0 -9)) (set-info :b |) (assert (<= Y_0 5))",
+            "quoted symbols are not supported: '|'",
+        ),
+        ("(assert (<= Y_0 5)) (check-sat) (assert (<= Y_0 -9))", "'assert' behind 'check-sat'"),
+        ("(assert (<= Y_0 5)) (exit) (assert (<= X_0 -9))", "'assert' behind 'exit'"),
+    ],
+)
+def test_a_file_of_two_meanings_is_refused(text, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        read(BOX + text)
+
+
+def test_the_question_at_the_end_changes_nothing():
+    (case,) = read(BOX + "(assert (<= Y_0 5)) (check-sat) (get-model) (exit) ; | (assert").cases
+    assert case.conditions[0].b.tolist() == [5]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from fractions import Fraction
 from typing import Any
 
@@ -116,8 +117,20 @@ def _average_pool(at: dict[str, Any], x: Any) -> np.ndarray:
     return total.reshape(len(x), height, width)
 
 
-def _constant(x: Any, constant: Any) -> np.ndarray:
-    return np.broadcast_to(rational(constant), (1, *x.shape))[0]
+def _operands(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return both in rational numbers, constants broadcast to the shape of the other."""
+    x = a if a.dtype == object else b
+
+    def full(value: Any) -> np.ndarray:
+        if value.dtype == object:
+            return value
+        return np.broadcast_to(rational(value), (1, *x.shape))[0]
+
+    return full(a), full(b)
+
+
+def _mean(x: Any) -> np.ndarray:
+    return (x.reshape(len(x), -1).sum(1) / Fraction(x[0].size)).reshape(-1, 1, 1)
 
 
 OPERATORS: dict[str, Any] = {
@@ -127,8 +140,11 @@ OPERATORS: dict[str, Any] = {
     "AveragePool": _average_pool,
     "Relu": lambda at, x: np.where(x > 0, x, Fraction(0)),
     "Flatten": lambda at, x: x.reshape(-1),
-    "Add": lambda at, x, c: x + _constant(x, c),
-    "Sub": lambda at, x, c: x - _constant(x, c),
-    "Mul": lambda at, x, c: x * _constant(x, c),
-    "Div": lambda at, x, c: x / _constant(x, c),
+    "GlobalAveragePool": lambda at, x: _mean(x),
+    "Identity": lambda at, x: x,
+    "MatMul": lambda at, x, weight: x @ rational(weight),
+    "Add": lambda at, *pair: operator.add(*_operands(*pair)),
+    "Sub": lambda at, *pair: operator.sub(*_operands(*pair)),
+    "Mul": lambda at, *pair: operator.mul(*_operands(*pair)),
+    "Div": lambda at, *pair: operator.truediv(*_operands(*pair)),
 }

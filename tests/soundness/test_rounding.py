@@ -5,6 +5,7 @@ errors add up: sums that lose every small term, numbers at the edge of underflow
 summation. docs/soundness.md has the argument that these tests try to break.
 """
 
+import copy
 import math
 from fractions import Fraction
 
@@ -424,3 +425,39 @@ def test_this_machine_multiplies_directly(dtype):
     rest = torch.ones(256, 256, dtype=torch.bool)
     rest[3], rest[:, 5] = False, False
     assert bool((product[rest] == 256).all())
+
+
+@pytest.mark.parametrize("bound", ROUNDED, ids=repr)
+def test_flushing_of_subnormal_numbers_is_refused(bound):
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)).requires_grad_(False)
+    box = Corners(torch.zeros(1, 2), torch.ones(1, 2))
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush")
+    try:
+        for module in (net, copy.deepcopy(net).double()):
+            with pytest.raises(UsageError, match="subnormal numbers are flushed"):
+                bound(module, box)
+    finally:
+        torch.set_flush_denormal(False)
+    bound(net, box)
+
+
+@pytest.mark.parametrize("bound", ROUNDED, ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_types_of_few_bits_are_refused(bound, dtype):
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)).requires_grad_(False)
+    box = Corners(torch.zeros(1, 2, dtype=dtype), torch.ones(1, 2, dtype=dtype))
+    with pytest.raises(UsageError, match=f"{dtype} cannot account for rounding"):
+        bound(net.to(dtype), box)
+
+
+@pytest.mark.parametrize("bound", ROUNDED, ids=repr)
+def test_rows_that_would_be_rounded_are_refused(bound):
+    """C in float64 over a network in float32: 1 + 1e-9 would become 1."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)).requires_grad_(False)
+    box = Corners(torch.zeros(1, 2), torch.ones(1, 2))
+    C = torch.tensor([[[1 + 1e-9, -1.0]]], dtype=torch.float64)
+    with pytest.raises(UsageError, match=r"C has numbers that are no torch\.float32"):
+        bound(net, box, C)
+    bound(net, box, C.round())
+    bound(net.double(), box, C)

@@ -66,6 +66,8 @@ def bounds(
         method = BOUNDS[method](rounding)
     elif rounding and not getattr(method, "rounding", False):
         raise UsageError(f"rounding = True: {method!r} does not account for it")
+    if rounding:
+        _require_exact(net, x, C)
     if C is not None:
         C = C.to(x).expand(len(x), *C.shape[-2:]) if C.dim() in (2, 3) else C
     compiled = rounding or isinstance(method, AlphaCrown)
@@ -144,6 +146,18 @@ def _has_one_logit(net: nn.Module, x: Tensor) -> bool:
             return net(x[:1]).numel() == 1
     finally:
         net.train(training)
+
+
+def _require_exact(net: nn.Sequential, x: Tensor, C: Tensor | None) -> None:
+    """Refuse numbers that the type of x would round: the bounds would be of another network."""
+    for name, numbers in (*net.state_dict().items(), ("C", C)):
+        if numbers is None or not numbers.is_floating_point():
+            continue
+        if not bool((numbers.to(x.dtype) == numbers).all()):
+            raise UsageError(
+                f"rounding = True: {name} is of type {numbers.dtype}, x of type {x.dtype} "
+                "(accepted: numbers that are finite and fit into the type of x, such as x.double())"
+            )
 
 
 def _inputs(model: Any, x: Any, eps: Any) -> tuple[nn.Sequential, Ball]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import html
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from maar.certification.run import CERTIFICATION, TIMEOUT, Plan, make_plan
 from maar.certification.work import Kind, jobs_of, work
 from maar.certification.workers import LOCAL, Results, Task, Team
 from maar.networks.assembling import as_classifier
+from maar.networks.checking import trace
 from maar.records.verdicts import Tally
 
 
@@ -294,8 +296,7 @@ def _subject(model: Any, x: Any, y: Any, classes: Sequence[str] | None) -> tuple
     net = as_classifier(network_of(model, x))
     x = images_of(x, net)
     y = labels_of(y, x)
-    with torch.no_grad():
-        outputs = net(x[:1]).flatten(1).shape[1]
+    outputs = math.prod(trace(net, tuple(x.shape[1:]))[-1].shape)
     return net, data_of(x, y, outputs, classes)
 
 

@@ -39,6 +39,11 @@ def _spell(value: float) -> str:
     return repr(value)
 
 
+def _significand(text: str) -> str:
+    """The digits before the exponent and the fraction's line."""
+    return text.lower().split("/")[0].split("e")[0]
+
+
 def _parse(value: str | float) -> float:
     accepted = "accepted: a number in [0, 1] such as 0.1, or a fraction such as 2/255"
     try:
@@ -50,6 +55,8 @@ def _parse(value: str | float) -> float:
             if not all(map(math.isfinite, (top, *bottom))):
                 raise ValueError
             number = top / bottom[0] if bottom else top
+            if number == 0 and any(digit in "123456789" for digit in _significand(value)):
+                raise UsageError(f"eps = {value!r} is too small for float64 ({accepted})")
         else:
             number = float(value)
     except ZeroDivisionError:

@@ -84,6 +84,14 @@ class Problem:
                 f" {len(self.graph.relus)} ReLUs (accepted: one pair or None for each)"
             )
 
+    def require_exact(self) -> None:
+        """Refuse a C that the type of the weights cannot hold: it would be another C."""
+        if self.C is not None and not bool((self.C.to(self.graph.dtype) == self.C).all()):
+            raise UsageError(
+                f"C has numbers that are no {self.graph.dtype}, which the network is computed in "
+                "(with rounding, accepted: numbers that are)"
+            )
+
     def known_at(self, k: int) -> Pair | None:
         """Return the bounds on the input of ReLU k that came in, if any."""
         return self.known[k] if self.known else None
@@ -121,6 +129,8 @@ class Bound(ABC):
         """
         problem = Problem(self.graph_of(net, box), box, C, known)
         problem.check()
+        if getattr(self, "rounding", False):
+            problem.require_exact()
         return self.enclose(problem)
 
     def graph_of(self, net: nn.Module | Graph, box: Box) -> Graph:

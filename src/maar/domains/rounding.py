@@ -50,7 +50,17 @@ def refuse_inexact(dtype: torch.dtype, device: torch.device, widest: int) -> Non
     """
     if torch.is_autocast_enabled(device.type):
         raise UsageError("rounding is not accounted for within torch.autocast")
-    if dtype != torch.float32:
+    if dtype not in (torch.float32, torch.float64):
+        raise UsageError(
+            f"bounds in {dtype} cannot account for rounding (accepted: torch.float32, "
+            "torch.float64)"
+        )
+    if not float(torch.tensor(torch.finfo(torch.float64).tiny, dtype=torch.float64) / 2):
+        raise UsageError(
+            "rounding is not accounted for where subnormal numbers are flushed to zero: "
+            "torch.set_flush_denormal, or a library that was built with -ffast-math"
+        )
+    if dtype == torch.float64:
         return
     if 2 * widest * unit(dtype) > 0.9 * (INFLATE - 1):
         raise UsageError(

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 MALFORMED = (ValueError, IndexError, TypeError, OverflowError, MemoryError, RuntimeError)
 
 FLOATS, DOUBLE = (1, 10, 11), 11  # of onnx.TensorProto: float32, float16, float64
+DEFAULT_DOMAIN = ("", "ai.onnx")  # two names of one
+ABOUT = ("name", "type", "doc_string", "ref_attr_name")  # an attribute; its value is beside them
 OLDEST_OPSET = 7  # before it, broadcasting was written differently
 STRINGS, LAST_OF_WHOLE_BYTES = 8, 16  # of onnx.TensorProto; numbers of fewer bits come behind
 
@@ -92,7 +94,7 @@ class _Reader:
     def __init__(self, path: Path, *, has_batch: bool = True) -> None:
         self.path, self.has_batch = path, has_batch
         model = load(path)
-        self.graph, self.opset = model.graph, opset_of(model)
+        self.graph, self.opset = model.graph, _opset(model)
         self.tensors = {tensor.name: tensor for tensor in self.graph.initializer}
         self.name, self.batch, self.image = self._input()
         self.nodes = self._needed()
@@ -154,7 +156,7 @@ class _Reader:
         nodes = needed(self.graph)
         limits.require(len(nodes), limits.NODES, self.path, "nodes")
         for position, node in enumerate(nodes):
-            if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
+            if node.domain not in DEFAULT_DOMAIN or node.op_type not in OPERATORS:
                 reason = REFUSED.get(node.op_type, f"(supported: {', '.join(OPERATORS)})")
                 raise self._refusal(position, node, f"not supported {reason}")
         return nodes
@@ -165,7 +167,7 @@ class _Reader:
             node = Node(
                 inputs=[self._value(name) if name else None for name in proto.input],
                 outputs=len(outputs),
-                attributes={item.name: self._attribute(item) for item in proto.attribute},
+                attributes=self._attributes(proto),
                 opset=self.opset,
                 batch=self.batch,
                 dtype=self.dtype,
@@ -227,6 +229,24 @@ class _Reader:
             return self.values[name]
         raise UsageError(f"{self.path}: value {name[:40]!r} is used before any node computes it")
 
+    def _attributes(self, proto: onnx.NodeProto) -> dict[str, Any]:
+        import onnx
+
+        schema = onnx.defs.get_schema(proto.op_type, self.opset).attributes
+        values: dict[str, Any] = {}
+        for item in proto.attribute:
+            if item.name in values:
+                raise ValueError(f"attribute {item.name!r} stands there twice")
+            if item.name not in schema:
+                raise ValueError(f"attribute {item.name!r} is not supported")
+            kind: Any = schema[item.name].type
+            if item.type != kind.value:
+                raise ValueError(f"attribute {item.name!r} is of ONNX's type {item.type}")
+            if sum(field.name not in ABOUT for field, _ in item.ListFields()) > 1:
+                raise ValueError(f"attribute {item.name!r} has two values")
+            values[item.name] = self._attribute(item)
+        return values
+
     def _attribute(self, item: onnx.AttributeProto) -> Any:
         import onnx
 
@@ -244,6 +264,8 @@ class _Reader:
                 "(accepted: whole and floating-point numbers of 8 bits and more)"
             )
         if external_data_helper.uses_external_data(tensor):
+            if len({entry.key for entry in tensor.external_data}) < len(tensor.external_data):
+                raise UsageError(f"{self.path}: tensor {tensor.name[:40]!r} lies in two places")
             beside = external_data_helper.ExternalDataInfo(tensor)
             where, file = beside.location, self.path.parent / beside.location
             self.beside += beside.length or (file.stat().st_size if file.is_file() else 0)
@@ -305,15 +327,17 @@ def load(path: Path) -> onnx.ModelProto:
     if not model.graph.node:
         raise RunError(f"{path} is not an ONNX file, or is damaged: it holds no graph")
     _require_one_meaning(model, path)
-    opset = opset_of(model)
-    if opset < OLDEST_OPSET:
-        raise UsageError(f"{path} uses opset {opset}; supported is {OLDEST_OPSET} and later")
+    opset, newest = _opset(model), onnx.defs.onnx_opset_version()
+    if not OLDEST_OPSET <= opset <= newest:
+        raise UsageError(
+            f"{path} uses opset {opset}; supported is {OLDEST_OPSET} to {newest}, the newest that "
+            "the installed onnx package knows"
+        )
     return model
 
 
-def opset_of(model: onnx.ModelProto) -> int:
-    """The version of the standard operators that a file is written in."""
-    return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+def _opset(model: onnx.ModelProto) -> int:
+    return max((o.version for o in model.opset_import if o.domain in DEFAULT_DOMAIN), default=1)
 
 
 def _line(error: Exception) -> str:
@@ -322,13 +346,13 @@ def _line(error: Exception) -> str:
 
 def _require_one_meaning(model: onnx.ModelProto, path: Path) -> None:
     """Refuse operators and names that stand for two things: runtimes differ on them."""
-    default = ("", "ai.onnx")
-    if any(function.domain in default for function in model.functions):
+    if any(function.domain in DEFAULT_DOMAIN for function in model.functions):
         raise UsageError(f"{path}: a function of the file has the name of a standard operator")
-    if len({opset.version for opset in model.opset_import if opset.domain in default}) > 1:
+    if len({opset.version for opset in model.opset_import if opset.domain in DEFAULT_DOMAIN}) > 1:
         raise UsageError(f"{path}: it names two versions of the standard operators")
     graph = model.graph
     names = [tensor.name for tensor in graph.initializer]
+    names += [tensor.values.name for tensor in graph.sparse_initializer]
     names += [value.name for value in graph.input if value.name not in set(names)]
     names += [name for node in graph.node for name in node.output if name]
     name, count = Counter(names).most_common(1)[0]

@@ -47,7 +47,9 @@ CONNECTIVES = ("and", "or")
 ARITHMETIC = ("+", "-", "*", "/")
 COMMANDS = ("assert", "declare-const", "declare-fun")
 # Of SMT-LIB, without a meaning for the property.
-IGNORED = ("set-logic", "set-info", "set-option", "check-sat", "get-model", "exit")
+IGNORED = ("set-logic", "set-info", "set-option")
+# The question: what comes behind it is no part of it.
+LAST = ("check-sat", "get-model", "exit")
 
 # Most of a large file is bounds of inputs, one after the other: these are read many at a time.
 _BOUND = r'\((?:<=|>=)\s+X_\d+\s+[^\s()"]+\s*\)\s*'
@@ -79,18 +81,22 @@ class _Parser:
         """Up to this place, bounds are not read many at a time: one of them is unusual."""
 
     def run(self) -> Property:
+        asked = ""
         while not END.match(self.text, self.at):
-            if bounds := self.bounds(ASSERTED_BOUNDS, words=4):
+            if not asked and (bounds := self.bounds(ASSERTED_BOUNDS, words=4)):
                 self.assertions.append(bounds)
                 continue
             self.open()
             word = self.take("a command")
+            if asked and word in COMMANDS:
+                raise self.error(f"{word!r} behind {asked!r} is not supported")
             if word == "assert":
                 self.assertions.append(self.formula(0))
                 self.close()
             elif word in ("declare-const", "declare-fun"):
                 self.declare(word)
-            elif word in IGNORED:
+            elif word in IGNORED or word in LAST:
+                asked = asked or (word if word in LAST else "")
                 self.skip()
             else:
                 word = word[:40]
@@ -121,6 +127,9 @@ class _Parser:
         if not match:
             raise self.error(f"the file ends where {what} must come", len(self.text))
         self.start, self.at = match.span(1)
+        if "|" in match[1] and match[1][0] != '"':
+            # Of SMT-LIB: what it quotes may look like commands.
+            raise self.error(f"quoted symbols are not supported: {match[1][:40]!r}")
         return match[1]
 
     def open(self) -> None:

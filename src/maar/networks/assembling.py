@@ -16,7 +16,7 @@ from maar.core import limits
 from maar.core.errors import UsageError
 from maar.networks.layers import Residual
 from maar.networks.maps import Add, Dag, Move, Reshape
-from maar.networks.operations import OPERATIONS, Shape
+from maar.networks.operations import Shape, shape_after
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Builder:
     def add(self, layer: nn.Module, *inputs: int) -> int:
         """Append a layer; a ValueError says why it does not fit."""
         shapes = [self.shapes[value] for value in inputs]
-        self.shapes.append(tuple(OPERATIONS[type(layer)].shape(layer, *shapes)))
+        self.shapes.append(shape_after(layer, *shapes))
         self.steps.append(Step(layer, inputs))
         return len(self.steps)
 

@@ -10,7 +10,7 @@ from torch import nn
 from maar.core.errors import UsageError
 from maar.networks.layers import Residual
 from maar.networks.maps import Dag
-from maar.networks.operations import OPERATIONS, Shape
+from maar.networks.operations import OPERATIONS, Shape, shape_after
 
 
 class LayerError(UsageError):
@@ -116,7 +116,7 @@ def _trace(net: nn.Sequential, shape: Shape, prefix: str) -> list[Step]:
 
 def _shape(index: str, layer: nn.Module, *shapes: Shape) -> Shape:
     try:
-        return OPERATIONS[type(layer)].shape(layer, *shapes)
+        return shape_after(layer, *shapes)
     except ValueError as reason:
         given = " and ".join(map(spell, shapes))
         raise LayerError(

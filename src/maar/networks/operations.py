@@ -104,7 +104,7 @@ def _same_shapes(layer: nn.Module, left: Shape, right: Shape) -> Shape:
 def _dag(layer: Dag, shape: Shape) -> Shape:
     shapes = [shape]
     for part, inputs in zip(layer.layers, layer.inputs, strict=True):
-        shapes.append(OPERATIONS[type(part)].shape(part, *(shapes[i] for i in inputs)))
+        shapes.append(shape_after(part, *(shapes[i] for i in inputs)))
     return shapes[-1]
 
 
@@ -327,3 +327,11 @@ NO_OPS = (
     nn.AlphaDropout,
 )
 """Layers that do nothing in evaluation mode."""
+
+
+def shape_after(layer: nn.Module, *shapes: Shape) -> Shape:
+    """The shape that a supported layer gives; a ValueError if it does not fit."""
+    after = tuple(OPERATIONS[type(layer)].shape(layer, *shapes))
+    if 0 in after:
+        raise ValueError("it gives nothing")
+    return after
