@@ -81,10 +81,11 @@ def one_affine(graph: Graph, value: int) -> bool:
     matrices = 0
     while value > 0:
         node = graph.nodes[value - 1]
-        if len(node.inputs) > 1 or isinstance(node.op, nn.ReLU) or (value - 1) in graph.smooth:
+        source, *others = node.inputs
+        if others or isinstance(node.op, nn.ReLU) or (value - 1) in graph.smooth:
             return False
         matrices += not _keeps_boxes(node.op)
-        value = node.inputs[0]
+        value = source
     return matrices <= 1
 
 

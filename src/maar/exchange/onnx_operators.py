@@ -272,9 +272,10 @@ def batch_normalization(node: Node) -> Link:
 
 
 def _batch_norm(node: Node, x: Link, eps: float) -> nn.Module:
-    if len(x.shape) > 4 or len(x.full) != len(x.shape) + 1:
+    channels, *space = x.shape
+    if len(space) > 3 or len(x.full) != len(x.shape) + 1:
         raise ValueError(f"a value of shape {list(x.full)} has no channels")
-    return BATCH_NORMS[len(x.shape) - 1](x.shape[0], eps=eps, dtype=node.dtype)
+    return BATCH_NORMS[len(space)](channels, eps=eps, dtype=node.dtype)
 
 
 def _scaling(node: Node, x: Link, factor: np.ndarray, bias: np.ndarray | None) -> nn.Module:
@@ -317,14 +318,14 @@ def average_pool(node: Node) -> Link:
     fit = all((n + b + a - k) % s == 0 for n, b, a, k, s in sizes)
     if node.take("ceil_mode", 0) and not fit:  # where the windows fit, it changes nothing
         raise ValueError("ceil_mode = 1 is not supported")
+    average: Any = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)[rank - 1]
     if rank == 2 and before == after and (counts_pads or not any(pads)):
-        return node.then(nn.AvgPool2d(kernel, strides, before), x)
+        return node.then(average(kernel, strides, before), x)
     inside = np.ones(x.shape[1:])
     if any(pads):
         x = padded(node, x, before, after)
         inside = np.pad(inside, list(zip(before, after, strict=True)))
-    kind = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)[rank - 1]
-    pool = kind(kernel, strides)
+    pool = average(kernel, strides)
     pooled = node.then(pool, x)
     if counts_pads or not any(pads):
         return pooled

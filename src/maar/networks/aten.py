@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from maar.networks.aten_moves import Refusal
 from maar.networks.maps import (
     Abs,
     Add,
@@ -34,73 +35,6 @@ from maar.networks.maps import (
 from maar.networks.windows import axis_windows
 
 
-class Refusal(Exception):
-    """An operation that is not supported, or not in this way."""
-
-
-SAME = {
-    *("dropout", "dropout_", "feature_dropout", "alpha_dropout", "alias", "clone", "contiguous"),
-    *("detach", "detach_", "lift_fresh_copy", "to", "_to_copy", "identity"),
-}
-"""Operations that do nothing in evaluation mode."""
-
-MOVES = {
-    *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze", "permute"),
-    *("transpose", "t", "slice", "select", "index_select", "split", "split_with_sizes", "chunk"),
-    *("unbind", "expand", "repeat", "repeat_interleave", "flip", "roll", "movedim", "swapaxes"),
-    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "constant_pad_nd", "pad", "narrow"),
-    *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "slice_copy", "view_copy"),
-    *("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
-}
-"""Operations that only move numbers: they are asked themselves where each number goes."""
-
-HINTS = {
-    "sign": "it jumps, so that no bound is tight near 0",
-    "gelu": "use ReLU or SiLU in its place",
-    "layer_norm": "its scale depends on the image; use BatchNorm",
-    "native_layer_norm": "its scale depends on the image; use BatchNorm",
-    "group_norm": "its scale depends on the image; use BatchNorm",
-    "instance_norm": "its scale depends on the image; use BatchNorm",
-    "argmax": "give the scores themselves",
-    "bmm": "a product of two computed matrices has no bound here",
-    "scaled_dot_product_attention": "attention has no bound here",
-    "upsample_bilinear2d": "use mode='nearest'",
-}
-
-
-def moved(
-    target: Any, shape: tuple[int, ...], batch: int, args: list[Any], options: dict[str, Any]
-) -> list[nn.Module | None]:
-    """The layers of a move, one for each value that it gives; None: nothing changes."""
-    size = torch.Size(shape).numel()
-    each = torch.arange(batch, dtype=torch.float64).view(-1, *[1] * len(shape)) * size
-    # 0 is what padding puts in; images have places of their own, to see whether any is mixed.
-    places = 1 + torch.arange(size, dtype=torch.float64).view(1, *shape) + each
-    name = getattr(target, "__name__", "")
-    numbers = [arg for arg in (*args[1:], *options.values()) if isinstance(arg, float)]
-    if "pad" in name and any(numbers):
-        raise Refusal(f"padding with {numbers[0]} is not supported (accepted: 0)")
-    result = target(places, *args, **options)
-    results = result if isinstance(result, tuple | list) else [result]
-    return [_move(made, places, size) for made in results]
-
-
-def _move(made: Tensor, before: Tensor, size: int) -> nn.Module | None:
-    batch = len(before)
-    if made.dim() < 1 or len(made) != batch:
-        raise Refusal(f"it moves the batch axis (shape {tuple(made.shape)} of {batch} images)")
-    first = made[0]
-    each = torch.arange(batch).view(-1, *[1] * first.dim()) * size
-    if not bool((made == torch.where(first > 0, first + each, first)).all()):
-        raise Refusal("it mixes the images of a batch")
-    first = first.view(1) if first.dim() == 0 else first  # (one number for each image)
-    if first.shape == before.shape[1:] and bool((first == before[0]).all()):
-        return None
-    if first.numel() == size and bool((first.flatten() == before[0].flatten()).all()):
-        return nn.Flatten() if first.dim() == 1 else Reshape(first.shape)
-    return Move(first.long() - 1)
-
-
 def _conv(
     run: Any,
     x: Any,
@@ -112,7 +46,7 @@ def _conv(
     groups: int = 1,
 ) -> Any:
     rank = weight.dim() - 2
-    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[rank - 1]
+    kind: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[rank - 1]
     channels, out = weight.shape[1] * groups, weight.shape[0]
     spans = [d * (k - 1) for k, d in zip(weight.shape[2:], _each(dilation, rank), strict=True)]
     if padding == "valid":
@@ -136,7 +70,7 @@ def _conv_transpose(
     dilation: Any = 1,
 ) -> Any:
     rank = weight.dim() - 2
-    kind = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[rank - 1]
+    kind: Any = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[rank - 1]
     layer = kind(
         weight.shape[0],
         weight.shape[1] * groups,
@@ -171,7 +105,7 @@ def _convolution(
     return _conv(run, x, weight, bias, stride, padding, dilation, groups)
 
 
-def _each(option: Any, rank: int) -> tuple[int, ...]:
+def _each(option: Any, rank: int) -> Any:
     values = tuple(option) if isinstance(option, tuple | list) else (option,)
     return values if len(values) == rank else values * rank
 
@@ -221,7 +155,7 @@ def _batch_norm(
     if mean is None or var is None:
         raise Refusal("without running statistics an image's output depends on its batch")
     shape = run.shape(x)
-    kind = (nn.BatchNorm1d, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[len(shape) - 1]
+    kind: Any = (nn.BatchNorm1d, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[len(shape) - 1]
     eps = next(number for number in reversed(rest) if isinstance(number, float))
     layer = kind(shape[0], eps, device="meta")
     count = torch.zeros((), dtype=torch.int64)
@@ -243,7 +177,7 @@ def _max_pool(rank: int) -> Callable[..., Any]:
         dilation: Any = 1,
         ceil: bool = False,
     ) -> Any:
-        kind = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)[rank - 1]
+        kind: Any = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)[rank - 1]
         kernel = _each(kernel, rank)
         options = (_each(stride or kernel, rank), _each(padding, rank), _each(dilation, rank))
         return run.add(kind(kernel, *options, ceil_mode=ceil), x)
@@ -266,14 +200,15 @@ def _average_pool(rank: int) -> Callable[..., Any]:
         options = (kernel, _each(stride or kernel, rank), _each(padding, rank), ceil, counted)
         if divisor is not None:
             raise Refusal("divisor_override is not supported")
-        return run.add((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)[rank - 1](*options), x)
+        kind: Any = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)[rank - 1]
+        return run.add(kind(*options), x)
 
     return rule
 
 
 def _adaptive(rank: int) -> Callable[..., Any]:
     def rule(run: Any, x: Any, size: Any) -> Any:
-        kinds = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+        kinds: Any = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
         size = _each(size, rank)
         space = run.shape(x)[1:]
         # Even windows are a plain pooling, which every domain has a rule of its own for.

@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.node import map_arg
 
 from maar.core.errors import UsageError
 from maar.networks.assembling import Builder
-from maar.networks.aten import HINTS, MOVES, RULES, SAME, Refusal, moved
+from maar.networks.aten import RULES
+from maar.networks.aten_moves import HINTS, MOVES, SAME, Refusal, moved
 
 BATCH = 5
 """Images of the example: a size that no axis has by accident."""
@@ -37,7 +39,7 @@ class Conversion:
         self.builder = builder
         self.values: dict[fx.Node, Any] = {}
 
-    def run(self, graph: fx.Graph, tensors: dict[str, Tensor], image: str) -> int:
+    def run(self, graph: fx.Graph, tensors: dict[str, Any], image: str) -> int:
         """Convert all nodes; `tensors` has what each other input of the graph stands for."""
         for node in graph.nodes:
             if node.op == "placeholder":
@@ -97,7 +99,7 @@ class Conversion:
         return value
 
     def _resolved(self, arg: Any) -> Any:
-        return fx.node.map_arg(arg, lambda node: self.values[node])
+        return map_arg(arg, lambda node: self.values[node])
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """The shape of a value for one image."""
@@ -141,7 +143,7 @@ def from_torch(model: nn.Module, example: Tensor) -> nn.Sequential:
     return conversion.builder.network(output)
 
 
-def _exported(model: nn.Module, inputs: Tensor) -> tuple[fx.Graph, dict[str, Tensor], str]:
+def _exported(model: nn.Module, inputs: Tensor) -> tuple[fx.Graph, dict[str, Any], str]:
     """The graph in evaluation mode, the live tensor behind each of its inputs, and the image's."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
