@@ -12,6 +12,7 @@ from torch import nn
 
 from maar.exchange import onnx_moves as moves
 from maar.exchange import onnx_operators as weighted
+from maar.exchange import onnx_pooling as pooling
 from maar.exchange.onnx_moves import moved
 from maar.exchange.onnx_operators import divided, fitted, per_channel, scaled, shifted
 from maar.exchange.onnx_values import Link, Node, Value, is_exact
@@ -325,7 +326,7 @@ REFUSED = {"Sign": "it jumps, so that no bound is tight near 0: leave it out, or
 OPERATORS: dict[str, Callable[[Node], Any]] = {
     "Abs": lambda node: _each(node, Abs()),
     "Add": add,
-    "AveragePool": weighted.average_pool,
+    "AveragePool": pooling.average_pool,
     "BatchNormalization": weighted.batch_normalization,
     "Cast": cast,
     "Clip": clip,
@@ -341,15 +342,15 @@ OPERATORS: dict[str, Callable[[Node], Any]] = {
     "Flatten": moves.flatten,
     "Gather": moves.gather,
     "Gemm": weighted.gemm,
-    "GlobalAveragePool": weighted.global_average_pool,
-    "GlobalMaxPool": weighted.global_max_pool,
+    "GlobalAveragePool": pooling.global_average_pool,
+    "GlobalMaxPool": pooling.global_max_pool,
     "HardSigmoid": hard_sigmoid,
     "Identity": identity,
     "LeakyRelu": leaky_relu,
     "LogSoftmax": log_softmax,
     "MatMul": weighted.matmul,
     "Max": maximum,
-    "MaxPool": weighted.max_pool,
+    "MaxPool": pooling.max_pool,
     "Min": minimum,
     "Mul": mul,
     "Neg": neg,
@@ -357,9 +358,9 @@ OPERATORS: dict[str, Callable[[Node], Any]] = {
     "Pad": moves.pad,
     "Range": range_,
     "Reciprocal": lambda node: _each(node, Reciprocal()),
-    "ReduceMax": weighted.reduce_max,
-    "ReduceMean": weighted.reduce_mean,
-    "ReduceSum": weighted.reduce_sum,
+    "ReduceMax": pooling.reduce_max,
+    "ReduceMean": pooling.reduce_mean,
+    "ReduceSum": pooling.reduce_sum,
     "Relu": relu,
     "Reshape": moves.reshape,
     "Resize": moves.resize,
