@@ -216,7 +216,7 @@ def random_graph(seed: int, smooth: bool = False) -> tuple[nn.Sequential, Tensor
     # The first layer of some graphs is one that has a type for each number of axes.
     first = RANKED[seed % 6] if seed < 18 else ""
     rank = 1 + seed // 6 if first else rng.randint(0, 2)
-    space = tuple(rng.randint(2, 4) for _ in range(rank))
+    space = tuple(rng.randint(2, 4 if rank < 3 else 3) for _ in range(rank))
     shape = (2 * rng.randint(1, 2), *space)
     torch.manual_seed(seed)
     m = Maker(rng, Builder([shape]), smooth)
@@ -224,6 +224,7 @@ def random_graph(seed: int, smooth: bool = False) -> tuple[nn.Sequential, Tensor
     end = 0
     while len(m.builder.steps) < 12:
         value = rng.choice([end, end, end, rng.randrange(len(m.builder.shapes))])
+        value = end if len(m.builder.steps) < 3 else value  # (so that the first is not left out)
         name = first or rng.choice(names)
         try:
             if name in ONE:

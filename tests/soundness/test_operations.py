@@ -18,6 +18,18 @@ from maar.domains.hybrid_zonotope import HybridZonotope
 from maar.domains.interval import Interval
 from maar.domains.linear_map import Mapped
 from maar.domains.zonotope import Zonotope
+from maar.networks.maps import (
+    Abs,
+    Clip,
+    Combine,
+    Dag,
+    Maximum,
+    Minimum,
+    Move,
+    Product,
+    Reciprocal,
+    Scale,
+)
 from maar.networks.operations import OPERATIONS
 
 SEEDS = range(40)
@@ -168,7 +180,51 @@ _real_transposed = Mapped.transposed
 BUGS["a transposed map with another sign"] = (Mapped, "transposed", _plant_transposed)
 
 
+def two(layer: nn.Module, *inputs: int) -> nn.Sequential:
+    """A layer of two inputs: of the two coordinates, of x and the layer before, ..."""
+    picks = [Move(torch.tensor([place])) for place in (0, 1)]
+    return nn.Sequential(Dag([*picks, layer], [(0,), (0,), inputs or (1, 2)]))
+
+
+def less(layer: nn.Module, slope: float) -> nn.Sequential:
+    """f(x) - slope x, whose extremes are not at the ends."""
+    return nn.Sequential(Dag([layer, Combine((1.0, -slope))], [(0,), (1, 0)]))
+
+
+FIXED = [
+    (two(Maximum()), [-1.0, -0.5], [0.5, 0.7]),
+    (two(Minimum()), [-1.0, -0.5], [0.5, 0.7]),
+    (two(Product()), [-1.0, -0.5], [0.5, 2.0]),
+    (nn.Sequential(Scale(shift=torch.tensor([1.5])), Reciprocal()), [-1.0], [1.0]),
+    (less(nn.Sigmoid(), 0.1), [-6.0], [5.0]),
+    (less(nn.Sigmoid(), 0.2), [0.1], [5.0]),
+    (less(nn.Tanh(), 0.3), [-5.0], [-0.2]),
+    (less(nn.Tanh(), 0.5), [-0.3], [4.0]),
+    (less(Abs(), 0.4), [-0.7], [0.3]),
+    (less(Clip(-0.2, 0.5), 0.4), [-0.7], [0.8]),
+]
+
+
+@torch.no_grad()
+def check_fixed() -> None:
+    """The operations that have a rule of their own, by themselves, on a grid of points."""
+    for net, low, high in FIXED:
+        lb, ub = torch.tensor([low]), torch.tensor([high])
+        grid = torch.linspace(0, 1, 201 if len(low) == 1 else 21, dtype=torch.float64)
+        axes = [torch.lerp(a.double(), b.double(), grid) for a, b in zip(lb[0], ub[0], strict=True)]
+        points = torch.cartesian_prod(*axes).view(-1, len(low))
+        out = net(points)
+        for bound in EVERYWHERE:
+            found = bound(compile_network(net, lb.shape[1:]), Corners(lb, ub))
+            _within(found.lb, out, found.ub)
+
+
+def test_operations_by_themselves():
+    check_fixed()
+
+
 def check_every_seed() -> None:
+    check_fixed()
     for seed in SEEDS:
         check_rewriting(seed)
         check_all(seed)
