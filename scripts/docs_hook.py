@@ -2,7 +2,7 @@
 
 - `index.md` is the README.
 - `cli.md` has the help text of each command (`python scripts/docs_hook.py` prints it).
-- `results.md` has the tables that `maar reproduce` wrote.
+- `results.md` lists what `maar reproduce` has measured; `measurements/` has a page for each.
 - `tutorials/` has the notebooks of `examples/` with their outputs.
 - `contributing.md` and `changelog.md` are the files at the top of the repository.
 """
@@ -84,17 +84,45 @@ def command_line() -> str:
 RESULTS = """\
 # Results
 
-What `maar reproduce` has written into `results/cpu`, as it is: accuracy and certified robustness of
-the networks that were trained here, beside the published numbers. The JSON files there have more:
-the command of every run, its seconds, the machine, which verifier settled how many images.
+Accuracy and certified robustness of the networks that were trained here by `maar reproduce`, beside
+the published numbers. Each experiment has a page with its table, its sources and its command. The
+JSON files in `results/cpu` have more: the command of every run, its seconds, the machine, and which
+verifier settled how many images.
+
+| experiment | data and radius | of the paper | rows | images | seeds |
+|---|---|---|---:|---:|---:|
 """
 
 
+def measured(root: Path) -> dict[str, dict[str, Any]]:
+    """Return the results by name, those of the paper's tables first."""
+    files = (root / "results" / "cpu").glob("*.json")
+    found = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(files)}
+    return dict(sorted(found.items(), key=lambda pair: not pair[0].startswith("table1")))
+
+
+def settings(result: dict[str, Any]) -> str:
+    """Name the data and the radius of a result's rows."""
+    return "; ".join(dict.fromkeys(row["setting_title"] for row in result["rows"]))
+
+
 def results(root: Path) -> str:
-    """All tables of measurements on one page."""
-    pages = sorted((root / "results" / "cpu").glob("*.md"))
-    texts = [path.read_text(encoding="utf-8") for path in pages]
-    return "\n".join([RESULTS, *(re.sub("^#", "##", text, flags=re.M) for text in texts)])
+    """Return the list of all measurements."""
+    lines = []
+    for name, result in measured(root).items():
+        images = {f"{row['images']:,}" for row in result["rows"] if row["images"]}
+        seeds = {seed for row in result["rows"] for seed in row["seeds"]}
+        cells = (settings(result), result["of"], str(len(result["rows"])), " / ".join(images))
+        link = f"[{result['title']}](measurements/{name}.md)"
+        lines.append(f"| {link} | {' | '.join(cells)} | {len(seeds)} |")
+    return RESULTS + "\n".join(lines) + "\n"
+
+
+def measurement(root: Path, name: str, result: dict[str, Any]) -> str:
+    """Return the page of a result, under a heading that no other page has."""
+    text = (root / "results" / "cpu" / f"{name}.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition("\n")
+    return f"# {result['title']}: {settings(result)}\n{rest}\n[All results](../results.md)\n"
 
 
 def home(root: Path) -> str:
@@ -135,6 +163,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     root = Path(config.docs_dir).parent
     files.append(File.generated(config, "cli.md", content=command_line()))
     files.append(File.generated(config, "results.md", content=results(root)))
+    for name, result in measured(root).items():
+        content = measurement(root, name, result)
+        files.append(File.generated(config, f"measurements/{name}.md", content=content))
     files.append(File.generated(config, "index.md", content=home(root)))
     for path in sorted((root / "examples").glob("*.ipynb")):
         page = f"tutorials/{path.stem}.md"

@@ -119,11 +119,15 @@ def test_the_reference_has_every_command(docs_hook, monkeypatch):
         assert f"\n## maar {command}\n" in page
 
 
-def test_the_results_have_a_page(docs_hook):
-    page = docs_hook.results(ROOT)
-    assert page.count("\n# ") == 0
+def test_every_result_has_a_page(docs_hook):
+    page, headings = docs_hook.results(ROOT), set()
     for path in (ROOT / "results" / "cpu").glob("*.json"):
-        assert f"\n## {json.loads(path.read_text())['title']}\n" in page
+        result = json.loads(path.read_text())
+        assert f"(measurements/{path.stem}.md)" in page
+        own = docs_hook.measurement(ROOT, path.stem, result)
+        headings.add(own.partition("\n")[0])
+        assert result["command"] in own
+    assert len(headings) == len(docs_hook.measured(ROOT)) > 10
 
 
 def test_the_readme_has_the_numbers_that_were_measured():

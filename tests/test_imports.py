@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "certification": WORDS | {"records", "terminal"},
     "exchange": {"networks"},
     "zoo": {"networks", "training"},
-    "reporting": {"data", "records"},
+    "reporting": {"data", "records", "terminal"},
     "experiments": {
         "data",
         "networks",

@@ -18,7 +18,6 @@ from maar.certification.verifiers.alpha_crown import AlphaCrownVerifier
 from maar.certification.verifiers.bound import BoundVerifier
 from maar.core.errors import RunError, UsageError
 from maar.domains.alpha_crown import AlphaCrown
-from maar.domains.best_of import BestOf
 from maar.domains.cauchy.estimate import Cauchy
 from maar.domains.crown import Crown
 from maar.domains.interval import Interval
@@ -105,7 +104,7 @@ def test_float64_proves_what_rounding_hides_in_float32(ask):
     [
         (Cauchy(), "cauchy is an estimate"),
         (Interval(), "interval without rounding=True"),
-        (BestOf((Interval(rounding=True), Crown())), "crown without rounding=True"),
+        (Crown(), "crown without rounding=True"),
     ],
 )
 def test_a_bound_that_cannot_certify_is_refused_at_construction(bound, said):
@@ -114,7 +113,7 @@ def test_a_bound_that_cannot_certify_is_refused_at_construction(bound, said):
 
 
 def test_any_sound_bound_can_be_a_verifier(ask):
-    verifier = BoundVerifier(BestOf((Interval(rounding=True), Crown(rounding=True))))
+    verifier = BoundVerifier(Crown(rounding=True))
     assert Cascade((verifier,)).settle(ask(0.2)).status is Status.VERIFIED
     assert Cascade((verifier,)).settle(ask(0.26)).status is Status.UNKNOWN
 

@@ -50,7 +50,7 @@ def test_a_run_needs_no_flags(here, maar, capsys):
     assert summary["falsified"] >= 1
     assert summary["unknown"] == summary["error"] == summary["pending"] == 0
     counts = ", ".join(f"{summary[k]} {k}" for k in ("misclassified", "falsified", "verified"))
-    assert f"{counts}, 0 open, 0 error" in out
+    assert f"{counts}, 0 unknown, 0 error" in out
     assert f"certified {100 * summary['certified']:.2f} %" in out
     assert "95 % interval" not in out
     # `maar runs` shows it
@@ -92,7 +92,7 @@ def test_several_eps_are_compared(here, maar, flags):
     assert [store.name[:8] for store in stores] == ["eps-0.05", "eps-0.1-"]
     (header, *rows) = [line.split() for line in out.splitlines()[-3:]]
     assert header == [
-        *("eps", "misclassified", "falsified", "verified", "open", "error", "certified"),
+        *("eps", "misclassified", "falsified", "verified", "unknown", "error", "certified"),
         *("upper", "bound"),
     ]
     for row, store, eps in zip(rows, stores, ("0.05", "0.1"), strict=True):

@@ -6,6 +6,14 @@ import pytest
 
 from maar.cli.main import main
 
+ASKED = {"by": "crown", "seconds": 0.0, "times": {"crown": 0.0}}
+MORE = {
+    "verified": {"verdict": "verified", **ASKED, "lb": 0.5},
+    "falsified": {"verdict": "falsified", **ASKED, "target": 1, "margin": -0.5},
+    "misclassified": {"verdict": "misclassified", **ASKED, "target": 1, "margin": -0.5},
+    "unknown": {"verdict": "unknown", **ASKED, "by": None, "open": [1]},
+}
+
 
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
@@ -20,9 +28,11 @@ def runs(tmp_path, monkeypatch):
         folder.mkdir(parents=True)
         (tmp_path / name / "config.toml").write_text(f"seed = {int(name == 'b')}\n")
         subject = {"weights": name, "data": "d", "split": "test", "eps": 0.1}
-        facts = {"network": name, "data": "mnist", "verifiers": ["crown"]}
+        # (of the format before seals, so that the tests can edit it)
+        facts = {"network": name, "data": "mnist", "split": "test", "verifiers": ["crown"]}
+        facts |= {"key": "k", "format": 2, "images": len(words)}
         (folder / "manifest.json").write_text(json.dumps({"subject": subject, **facts}))
-        lines = [json.dumps({"index": i, "verdict": word}) for i, word in enumerate(words)]
+        lines = [json.dumps({"index": i, "label": 0, **MORE[word]}) for i, word in enumerate(words)]
         (folder / "verdicts.jsonl").write_text("\n".join(lines) + "\n")
 
 
@@ -33,7 +43,7 @@ def test_the_terminal(runs, capsys):
     assert "certified, in %             90.00  85.00  +5.00  95 %: +1.85 to +8.10" in said
     assert "certified by this one only     30     10    +20  both 330, neither 30" in said
     assert "p = 0.0022 exact" in said
-    assert "A certifies more, by more than chance" in said
+    assert "A certifies more; significant at the 5 % level" in said
     assert "differ by +3.75 to +6.25 points: A is more robust in any case" in " ".join(said.split())
     assert "Only A certifies (of B: 30 falsified): 0, 1, 2, ... (27 more)" in said
     assert "seed" in said
@@ -60,7 +70,9 @@ def test_warnings_are_in_markdown_too(runs, capsys, tmp_path):
     with (tmp_path / "a" / "certify" / "eps-0.1-k" / "verdicts.jsonl").open("a") as file:
         file.write("no verdict\n")
     assert main(["compare", "a", "b", "--markdown"]) == 0
-    assert capsys.readouterr().out.startswith("> **warning:** ")
+    said = capsys.readouterr().out
+    assert said.startswith("> **warning:** ")
+    assert "line 401 is no verdict" in said
 
 
 def test_other_settings_and_limits_are_said(runs, capsys, tmp_path):

@@ -24,7 +24,7 @@ HEAD = "".join(f"(declare-const {v} Real)\n" for v in ("X_0", "X_1", "Y_0", "Y_1
 BOX = "".join(f"(assert (>= X_{i} 0)) (assert (<= X_{i} 1))\n" for i in range(2))
 SAT = f"{HEAD}{BOX}(assert (<= Y_0 0.25))\n(assert (>= Y_1 0.5))\n"
 UNSAT = f"{HEAD}{BOX}(assert (or (and (<= Y_0 -0.25)) (and (>= Y_1 1.5))))\n"
-TIE = f"{HEAD}{BOX}(assert (<= Y_0 0))\n(assert (>= Y_0 0))\n"
+TIE = f"{HEAD}{BOX}(assert (< Y_0 0))\n"
 
 
 @pytest.fixture
@@ -117,7 +117,11 @@ def test_mean_and_std(folder, capsys):
 def test_a_step_that_does_not_end(folder, capsys, monkeypatch):
     from maar.certification.properties import STEPS, attack
 
-    monkeypatch.setattr(attack, "QUICK", lambda question: time.sleep(60))
+    def sleep(board):
+        time.sleep(60)
+        yield 0.0
+
+    monkeypatch.setattr(attack, "QUICK", sleep)
     assert STEPS["attack"] is attack.QUICK
     begin = time.monotonic()
     args = [f"{folder}/net.onnx", f"{folder}/sat.vnnlib", "--timeout", "0.2"]
@@ -146,10 +150,17 @@ def test_instances(folder, capsys):
     path, out = folder / "instances.csv", folder / "results" / "table.csv"
     path.write_text("net.onnx,sat.vnnlib,20\n./net.onnx,./unsat.vnnlib,20\n")
     assert main(["verify", "--instances", str(path), "--out", str(out)]) == 0
-    rows = list(csv.DictReader(out.open()))
-    assert [row["result"] for row in rows] == ["sat", "unsat"]
-    assert [row["timeout"] for row in rows] == ["20", "20"]
-    assert "1/2 net.onnx sat.vnnlib sat" in capsys.readouterr().out
+    rows = list(csv.reader(out.open()))
+    assert [row[1:5] for row in rows] == [
+        ["net.onnx", "sat.vnnlib", "0", "sat"],
+        ["./net.onnx", "./unsat.vnnlib", "0", "unsat"],
+    ]
+    details = json.loads(out.with_suffix(".json").read_text())
+    assert [each["timeout"] for each in details["instances"]] == [20, 20]
+    assert len(details["cactus"]) == 2
+    said = capsys.readouterr().out
+    assert "1/2 net.onnx sat.vnnlib sat" in said
+    assert said.splitlines()[-1].split()[:5] == ["all", "2", "2", "0", "0"]
     (found,) = (out.parent / "counterexamples").iterdir()
     assert found.read_text().startswith("sat\n((X_0 ")
 
@@ -158,13 +169,63 @@ def test_an_instance_that_fails_does_not_stop_the_others(folder, capsys):
     path, out = folder / "instances.csv", folder / "table.csv"
     path.write_text("net.onnx,none.vnnlib,9\nnone.onnx,sat.vnnlib,9\nnet.onnx,unsat.vnnlib,9\n")
     assert main(["verify", "--instances", str(path), "--out", str(out)]) == 1
-    assert [row["result"] for row in csv.DictReader(out.open())] == ["error", "error", "unsat"]
+    assert [row[4] for row in csv.reader(out.open())] == ["error", "error", "unsat"]
     assert "2 of 3 instances failed" in capsys.readouterr().err
+
+
+def test_instances_that_go_on(folder, capsys, monkeypatch):
+    from maar.api import checking
+
+    path, out = folder / "instances.csv", folder / "table.csv"
+    path.write_text("net.onnx,sat.vnnlib,20\nnet.onnx,none.vnnlib,20\nnet.onnx,unsat.vnnlib,20\n")
+    args = ["verify", "--instances", str(path), "--out", str(out)]
+    assert main(args) == 1
+    (folder / "none.vnnlib").write_text(UNSAT)
+    asked, verify = [], checking.verify
+
+    def spy(network, prop, **options):
+        asked.append(prop.name)
+        return verify(network, prop, **options)
+
+    monkeypatch.setattr(checking, "verify", spy)
+    assert main([*args, "--resume"]) == 0
+    assert asked == ["none.vnnlib"]
+    assert [row[4] for row in csv.reader(out.open())] == ["sat", "unsat", "unsat"]
+    assert main([*args, "--resume", "--timeout", "9"]) == 0
+    assert len(asked) == 4  # another time limit is another question
+
+
+def test_answers_are_compared_with_what_is_expected(folder, capsys):
+    path = folder / "instances.csv"
+    head = "network,property,timeout,expected\n"
+    path.write_text(f"{head}net.onnx,sat.vnnlib,20,sat\nnet.onnx,unsat.vnnlib,20,sat\n")
+    assert main(["verify", "--instances", str(path)]) == 1
+    said = capsys.readouterr()
+    assert "unsat.vnnlib unsat" in said.out
+    assert "CONTRADICTS sat" in said.out
+    assert said.out.splitlines()[-1].split()[:5] == ["all", "2", "1", "1", "0"]
+    assert "1 answers contradict" in said.err
+
+
+def test_verbose(folder, capsys):
+    assert main(["verify", f"{folder}/net.onnx", f"{folder}/tie.vnnlib", "--verbose"]) == 0
+    assert " s  " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_instances_on_workers(folder, capsys):
+    path = folder / "instances.csv"
+    path.write_text("net.onnx,sat.vnnlib,60\nnet.onnx,unsat.vnnlib,60\n")
+    assert main(["verify", "--instances", str(path), "--workers", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[:5] == ["all", "2", "2", "0", "0"]
 
 
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
+        (["--instances", "D/x.csv", "--workers", "0"], 2, "--workers 0"),
+        (["--instances", "D/x.csv", "--resume"], 2, "name it"),
+        (["D/net.onnx", "D/sat.vnnlib", "--resume"], 2, "are for --instances"),
         (["D/net.onnx"], 2, "NET.onnx and PROP.vnnlib"),
         ([], 2, "NET.onnx and PROP.vnnlib"),
         (["D/net.onnx", "D/none.vnnlib"], 2, "none.vnnlib' does not exist"),
@@ -249,7 +310,7 @@ def test_there_and_back(normalised, images, tmp_path, capsys, version):
     args = ["--instances", f"{folder}/instances.csv", "--out", str(table), "--timeout", "20"]
     assert main(["verify", *args]) == 0
     # margins 0.8, 0.6 and 0.1 against 2 eps; the last is wrong without any attack
-    assert [r["result"] for r in csv.DictReader(table.open())] == ["unsat", "unsat", "sat", "sat"]
+    assert [row[4] for row in csv.reader(table.open())] == ["unsat", "unsat", "sat", "sat"]
     capsys.readouterr()
 
 

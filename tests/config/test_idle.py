@@ -3,8 +3,9 @@
 import pytest
 
 from maar.config import Config, load, recipes, to_toml
+from maar.config.dump import to_table
 from maar.config.flags import parse_command
-from maar.config.idle import idle
+from maar.config.idle import effective, idle
 from maar.core.errors import UsageError
 from maar.core.settings import OnlyWith, hints, is_group
 from maar.methods import METHODS
@@ -153,3 +154,13 @@ def test_what_is_idle_by_default():
         *("train.momentum", "train.ema_decay", "train.average_from", "train.latent_steps"),
         "method.base.anneal",
     }
+
+
+def test_a_comparison_sees_settings_with_an_effect_only():
+    table = to_table(Config(method=MAAR()))
+    kept = effective(table)
+    assert "momentum" in table["train"]  # of sgd
+    assert "momentum" not in kept["train"]
+    assert kept["train"]["lr"] == table["train"]["lr"]
+    assert effective({"method": {"name": "maar"}}) == {"method": {"name": "maar"}}
+    assert effective({"method": {"name": "gone"}}) == {"method": {"name": "gone"}}

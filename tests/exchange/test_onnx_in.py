@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from maar.core.errors import MaarError, RunError, UsageError
 from maar.exchange.onnx_in import read_onnx
 from maar.exchange.onnx_table import OPERATORS
-from maar.networks import Normalize, Residual, fold, make, weights_hash
+from maar.networks import Normalize, Residual, make, weights_hash
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -386,7 +386,6 @@ def test_agrees_with_onnxruntime(tmp_path, build):
     net = read_onnx(path)
     x = RNG.random((5, 2, 6, 6), dtype=np.float32)
     agree(net, path.read_bytes(), x)
-    agree(fold(net), path.read_bytes(), x)
     assert not net.training
 
 

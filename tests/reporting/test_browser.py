@@ -12,7 +12,8 @@ import pytest
 
 from maar.reporting.model import Report
 from maar.reporting.page import render
-from maar.reporting.write import write_report
+from maar.reporting.pdf import write_pdf
+from maar.reporting.write import PAGE, read_report, save, write_report
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect
@@ -263,7 +264,7 @@ def test_a_phone_scrolls_downwards_only(phone):
     width = "[document.documentElement.scrollWidth, innerWidth]"
     assert phone.evaluate(width) == [375, 375]
     box = phone.locator(".scroll:has(#table-runs)")
-    assert box.evaluate("box => box.scrollWidth > box.clientWidth")
+    assert box.evaluate("box => box.scrollWidth <= box.clientWidth")  # rows are cards
     phone.locator("#gallery-counterexamples button").first.tap()
     expect(phone.locator("dialog.lightbox")).to_be_visible()
     assert phone.evaluate(width) == [375, 375]
@@ -438,3 +439,50 @@ def test_the_galleries_of_real_images(real, gallery, images):
     assert all(sizes), "an image that cannot be shown has no width"
     real.keyboard.press("Escape")
     expect(box).to_be_hidden()
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory, make_store):
+    """The page for an auditor."""
+    path = tmp_path_factory.mktemp("audited")
+    verdicts = {"misclassified": 3, "falsified": 9, "verified": 60, "unknown": 8}
+    make_store(path / "store", verdicts, network="a-network-with-a-long-name.onnx")
+    save(read_report([path / "store"], path / "out", audience="audit"), path / "out")
+    return path / "out" / PAGE
+
+
+OVERFLOWING = """() => [...document.querySelectorAll("table")].filter(
+    (table) => table.getBoundingClientRect().right > document.documentElement.clientWidth + 1
+).map((table) => table.id)"""
+CUT = """() => [...document.querySelectorAll("nav a, .cells td, .cells th")].filter((each) => {
+    const box = each.getBoundingClientRect();
+    return box.width && (box.left < -1 || box.right > innerWidth + 1);
+}).map((each) => each.textContent.trim())"""
+
+
+def test_a_phone_shows_every_number_and_every_section(browser, address, audited):
+    size = {"width": 390, "height": 844}
+    for page in (address, audited.as_uri()):
+        visit = Visit(browser, page, viewport=size, is_mobile=True, has_touch=True)
+        assert visit.page.evaluate(CUT) == []
+        assert visit.page.locator("nav a").last.is_visible()
+        visit.context.close()
+
+
+def test_a_sheet_of_paper_holds_every_table(browser, real, audited):
+    """A4 is 794 px wide, 688 px between the margins; turned, 1,032 px."""
+    for page in (real.url, audited.as_uri()):
+        visit = Visit(browser, page, viewport={"width": 688, "height": 1000})
+        visit.page.emulate_media(media="print")
+        wide = visit.page.evaluate(OVERFLOWING)
+        visit.page.set_viewport_size({"width": 1032, "height": 700})
+        assert visit.page.evaluate(OVERFLOWING) == []
+        broad = ".block.broad table"
+        turned = visit.page.eval_on_selector_all(broad, "found => found.map((each) => each.id)")
+        assert set(wide) <= set(turned)
+        visit.context.close()
+
+
+def test_it_is_printed_to_a_pdf(audited, tmp_path, browser):
+    write_pdf(audited, tmp_path / "out.pdf")
+    assert (tmp_path / "out.pdf").read_bytes().startswith(b"%PDF")

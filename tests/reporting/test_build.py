@@ -54,10 +54,11 @@ def test_results_are_means_over_seeds_with_their_evidence(seeds):
     assert column(table, "system") == ["maar-lam-2", "maar", "maar"]
     assert column(table, "eps") == ["0.1", "0.1", "0.2"]
     assert column(table, "CR") == ["30.00", "55.00 ± 7.07", "10.00"]
-    assert column(table, "ACC") == ["90.00", "90.50 ± 0.71", "90.50 ± 0.71"]
-    assert column(table, "CR at most") == ["100.00", "70.00 ± 0.00", "100.00"]
+    assert column(table, "ACC (all)") == ["90.00", "90.50 ± 0.71", "90.50 ± 0.71"]
+    assert column(table, "ACC") == ["100.00", "90.00 ± 0.00", "100.00"]  # of those certified
+    assert column(table, "upper bound") == ["100.00", "70.00 ± 0.00", "100.00"]
     assert len(set(column(table, "training"))) == 1  # of a run, however many seeds there are
-    evidence = table.rows[1][5].evidence
+    evidence = table.rows[1][6].evidence
     assert (evidence.images, evidence.of, evidence.seeds) == (10, 10_000, (0, 1))
     assert evidence.preset == "complete"
     assert evidence.verifiers == ("misclassified", "crown", "pgd")

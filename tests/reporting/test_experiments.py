@@ -53,7 +53,7 @@ def report_on(tmp_path):
 
 def cells(report) -> dict[str, object]:
     table = report.tables()[0]
-    names = [column.name for column in table.columns]
+    names = [column.name.partition(" (")[0] for column in table.columns]
     return dict(zip(names, table.rows[0], strict=True))
 
 
@@ -68,7 +68,7 @@ def test_published_beside_ours_with_what_it_rests_on(report_on):
         "-0.50",
     )
     assert found["CR"].mark == (0.973, 0.968)
-    assert "at most 97.00" in found["CR"].note
+    assert found["upper bound"].text == "97.00"
     assert found["CR difference"].tone == "bad"
     evidence = found["CR"].evidence
     assert (evidence.profile, evidence.seeds, evidence.hardware) == ("cpu", (0, 1, 2), "AMD EPYC")
@@ -102,6 +102,12 @@ def test_cr_was_measured_where_it_was_certified(report_on):
     assert found["CR"].evidence.hardware == "another"
 
 
+def test_an_interval_has_a_column(report_on):
+    assert "CR 95 %" not in cells(report_on(TOP))
+    few = {**ROW, "metrics": {"certified": {"mean": 0.3, "std": None, "interval95": [0.2, 0.41]}}}
+    assert cells(report_on({**TOP, "rows": [few]}))["CR 95 %"].text == "20.0 to 41.0"
+
+
 def test_no_spread_is_a_spread(report_on):
     still = {**ROW, "metrics": {"certified": {"mean": 0.3, "std": 0.0}}}
     assert cells(report_on({**TOP, "rows": [still]}))["CR"].text == "30.00 ± 0.00"
@@ -122,7 +128,7 @@ def test_a_folder_of_results_is_what_is_in_it(tmp_path):
 def test_what_is_not_comparable_is_not_compared(report_on):
     row = {**ROW, "is_comparable": False, "published_network": "CNN7"}
     found = cells(report_on({**TOP, "rows": [row]}))
-    assert found["CR difference"].text == ""
+    assert "CR difference" not in found
     assert "CNN7" in found["CR published"].note
     assert "not to be ranked" in found["CR published"].note
 
@@ -197,6 +203,13 @@ def test_two_files_of_one_experiment_are_two_tables(tmp_path, make_run):
     assert {"runs", "runs-2", "runs-2-certified", "runs-3-accuracy", "table1-mnist"} < set(ids)
     sections = [section.id for section in report.sections]
     assert len(set(sections)) == len(sections)
+
+
+def test_shares_of_different_images_say_so(report_on):
+    names = [column.name for column in report_on(TOP).tables()[0].columns]
+    assert {"ACC (all)", "CR (1,000)"} <= set(names)
+    whole = {**TOP, "rows": [{**ROW, "of": ROW["images"]}]}
+    assert {"ACC", "CR"} <= {column.name for column in report_on(whole).tables()[0].columns}
 
 
 def test_accuracy_is_of_all_images_but_for_stages(report_on):

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from maar.domains.alpha_crown import AlphaCrown
-from maar.domains.best_of import BestOf
 from maar.domains.bound import Bound, Enclosure, Problem
 from maar.domains.crown import Crown
 from maar.domains.graph import Graph
@@ -42,16 +41,6 @@ def _free_slopes(rounding: bool, graph: Graph) -> Bound:
     return Zonotope(slopes, rounding)
 
 
-def _best_of(rounding: bool, graph: Graph) -> Bound:
-    parts = (
-        Interval(rounding),
-        Zonotope(rounding=rounding),
-        Crown(rounding=rounding),
-        AlphaCrown(steps=2, rounding=rounding),
-    )
-    return BestOf(parts)
-
-
 class _Grouped(AlphaCrown):
     """The inner bounds in groups wherever there are any, and returned with the outer ones."""
 
@@ -82,7 +71,6 @@ DOMAINS = (
     Domain("alpha_crown grouped", lambda r, _: _Grouped("all", steps=3, rounding=r)),
     # a budget that no reduced network fits into: the plain way
     Domain("alpha_crown plain", lambda r, _: AlphaCrown("last", steps=3, rounding=r, budget=1)),
-    Domain("best_of", _best_of),
 )
 
 # For training only: they enclose, but do not account for rounding, so certification refuses them.

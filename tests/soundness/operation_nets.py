@@ -224,7 +224,7 @@ def random_graph(seed: int, smooth: bool = False) -> tuple[nn.Sequential, Tensor
     end = 0
     while len(m.builder.steps) < 12:
         value = rng.choice([end, end, end, rng.randrange(len(m.builder.shapes))])
-        value = end if len(m.builder.steps) < 3 else value  # (so that the first is not left out)
+        value = end if seed < 18 else value  # (so that the first layer is not left out)
         name = first or rng.choice(names)
         try:
             if name in ONE:

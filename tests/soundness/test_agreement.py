@@ -20,12 +20,10 @@ from bound_checks import (
 )
 from bound_domains import DOMAINS
 from hypothesis import given, settings
-from random_nets import RADII, cases, make_case
-from torch import nn
+from random_nets import RADII, cases
 
 from maar.domains import rows as rows_module
 from maar.domains.alpha_crown import AlphaCrown
-from maar.domains.best_of import BestOf
 from maar.domains.bound import Corners, Enclosure
 from maar.domains.crown import Crown
 from maar.domains.graph import compile_network, trace
@@ -105,36 +103,6 @@ def test_composing_changes_nothing(case):
         always = ask(BY_NAME["crown"], case, COMPILED)
     with composing(False):
         same(always, ask(BY_NAME["crown"], case, COMPILED), digits(case))
-
-
-@settings(max_examples=12)
-@given(case=cases())
-def test_best_of_is_never_looser_than_its_parts(case):
-    parts = (Interval(), Zonotope(), Crown(), AlphaCrown("last", steps=2))
-    best = bounds_of(BestOf(parts), case)
-    for part in parts:
-        no_looser(best, bounds_of(part, case), digits(case))
-
-
-@settings(max_examples=6)
-@given(case=cases())
-def test_best_of_in_half_the_time_is_never_looser_than_its_parts_as_asked(case):
-    """Without `thorough`, each part has to know what the parts before it have found."""
-    parts = (Interval(), Zonotope(), Crown())
-    best = bounds_of(BestOf(parts, thorough=False), case)
-    known = None
-    for number, part in enumerate(parts):
-        no_looser(best, ask_known(part, case, known, True), digits(case))
-        known = ask_known(BestOf(parts[: number + 1], thorough=False), case, None, True).pre
-
-
-def test_best_of_where_crown_is_better_off_knowing_less():
-    """The zonotope's tighter boxes make CROWN choose other slopes here, which turn out worse."""
-    layers = (nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
-    case = make_case(nn.Sequential(*layers), (2,), (0.5,), seed=143, scale=2.0)
-    best = bounds_of(BestOf((Interval(), Zonotope(), Crown())), case)
-    alone = bounds_of(Crown(), case)
-    no_looser(replace(best, pre=()), replace(alone, pre=()), 1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

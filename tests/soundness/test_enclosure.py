@@ -45,6 +45,6 @@ def test_random_networks_in_rational_numbers(domain, case, dtype):
 
 def test_every_sound_bound_has_a_row():
     sound = {name for name in BOUNDS if BOUNDS[name].sound}
-    rounded = {name for name in sound if hasattr(BOUNDS[name], "rounding")} | {"best_of"}
+    rounded = {name for name in sound if hasattr(BOUNDS[name], "rounding")}
     assert {domain.name.split()[0] for domain in DOMAINS} == rounded
     assert {domain.name.split()[0] for domain in WITHOUT_ROUNDING} == sound - rounded

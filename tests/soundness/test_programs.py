@@ -109,11 +109,10 @@ def test_the_networks_are_worth_it():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("exact", [False, True])
-def test_refined_bounds_enclose_and_are_tight(seed, exact):
+def test_refined_bounds_enclose_and_are_no_looser(seed):
     case, network, _, _, _ = setting("convolutional", seed)
     before = network.boxes.pre()[1]
-    known = refine(network, SOLVERS["highs"](), exact, seconds=60.0)
+    known = refine(network, SOLVERS["highs"](), seconds=60.0)
     lb, ub = known[1]
     prefix = nn.Sequential(*copy.deepcopy(case.net)[:3], nn.Flatten()).double()
     C = torch.eye(lb.numel(), dtype=torch.float64)
@@ -124,11 +123,6 @@ def test_refined_bounds_enclose_and_are_tight(seed, exact):
     assert bool((ub.flatten() >= most - 1e-9).all())
     assert bool((lb >= before[0]).all())
     assert bool((ub <= before[1]).all())
-    if exact:
-        # As far as the sign: a neuron that is found to be stable is left at that.
-        stable = ((lb >= 0) | (ub <= 0)).flatten()
-        torch.testing.assert_close(lb.flatten()[~stable], least[~stable], rtol=0, atol=1e-5)
-        torch.testing.assert_close(ub.flatten()[~stable], most[~stable], rtol=0, atol=1e-5)
     assert all(known[k][0].equal(network.boxes.pre()[k][0]) for k in (0, 2))
 
 
@@ -149,7 +143,7 @@ def question(name: str, seed: int, least: float, eps: float = 0.3):
     return Query.of(Network(case.net, shape), x, y, eps, seed)
 
 
-@pytest.mark.parametrize("refinement", ["none", "lp", "milp"])
+@pytest.mark.parametrize("refinement", ["none", "lp"])
 @pytest.mark.parametrize("name", ["fully connected", "convolutional"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_robust_image_is_verified_and_another_never(name, seed, refinement):

@@ -10,17 +10,17 @@ from torch import nn
 from maar.config import Config
 from maar.methods.base import Stage
 from maar.methods.schedules import Constant, Ramp
+from maar.terminal.clock import clock
 from maar.training.display import (
     LiveDisplay,
     Pace,
     PlainDisplay,
     above,
-    clock,
     columns_of,
-    epoch_line,
+    left_out,
     make_display,
-    number,
 )
+from maar.training.lines import epoch_line, number
 from maar.training.plan import Plan
 from maar.training.trainer import train
 
@@ -84,6 +84,18 @@ def test_a_row_fits_the_terminal(width, parts):
     rest = ["acc", "VE", "acc", "robust", *unstable, "time"]
     assert heads == ["stage", "epoch", "total", *parts, *rest]
     assert [c.text for c in columns if c.name == "unstable"] in ([], ["12312 | - | 5.2"])
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_every_loss_term_is_shown(width):
+    """In the row where it has room, else on the line below."""
+    columns = columns_of(RECORD, four_stages(), width)
+    shown = {column.name: column.text for column in columns if column.group == "loss"}
+    rest = left_out(RECORD, columns)
+    for name, value in RECORD["loss"].items():
+        text = number(name, value)
+        assert shown.get(name.replace("_", " ")) == text or f"{name} {text}" in rest
+    assert bool(rest) == (width < 200)
 
 
 def test_the_moving_lines_fit_too():
@@ -238,6 +250,6 @@ def test_latent_robustness_is_one_line_of_all_layers():
     before = out.getvalue()
     display.epoch(record)
     display.close()
-    row, line = out.getvalue()[len(before) :].splitlines()[:2]
+    row, _, line = out.getvalue()[len(before) :].splitlines()[:3]
     assert row in before  # and no other column
     assert line == "valid latent robustness 98.5 | 90.0 %"

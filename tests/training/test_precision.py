@@ -9,7 +9,6 @@ import maar.training.precision
 import maar.training.trainer
 from maar.attacks import APGD, PGD
 from maar.core.eps import Eps
-from maar.core.errors import UsageError
 from maar.domains.cauchy.estimate import Cauchy
 from maar.methods.base import Batch
 from maar.methods.colt import COLT
@@ -114,31 +113,3 @@ def test_a_cpu_with_bfloat16_needs_no_warning(monkeypatch):
     monkeypatch.setattr(maar.training.precision, "cpu_flags", lambda: {"avx2", "amx_bf16"})
     assert check_precision("bf16", torch.device("cpu")) == ""
     assert check_precision("32", torch.device("cpu")) == ""
-
-
-def test_16_needs_a_gpu(tiny_pgd, tmp_path):
-    with pytest.raises(UsageError, match=r"precision = '16' needs a GPU, not device 'cpu'"):
-        train(replaced(tiny_pgd, precision="16"), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_the_scale_of_float16_gradients_survives_a_resume(tiny_pgd, tmp_path, monkeypatch):
-    """On the CPU, which can do it, only slowly. The first scales overflow and are halved."""
-    monkeypatch.setattr(maar.training.trainer, "check_precision", lambda precision, device: "")
-    config = replaced(tiny_pgd, precision="16", clip=1.0, checkpoint_minutes=1e-9)
-    train(config, tmp_path / "whole")
-
-    class Stop(Exception):
-        pass
-
-    class Stopping(Display):
-        def step(self, epoch, steps, loss, notes):
-            if epoch.number == 1 and steps == 3:
-                raise Stop
-
-    with pytest.raises(Stop):
-        train(config, tmp_path / "run", display=Stopping())
-    train(config, tmp_path / "run", resume=True)
-    whole, _ = load_weights(tmp_path / "whole" / "model.safetensors")
-    again, _ = load_weights(tmp_path / "run" / "model.safetensors")
-    assert all(torch.equal(whole[key], again[key]) for key in whole)

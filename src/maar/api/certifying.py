@@ -17,13 +17,13 @@ from torch import Tensor
 from maar.api.tensors import data_of, images_of, labels_of, network_of, radius_of
 from maar.certification.agenda import Job
 from maar.certification.cascade import Settled
-from maar.certification.display import CERTIFICATION as VIEW
 from maar.certification.display import Display, make_display, result
+from maar.certification.inquiry import Inquiry
 from maar.certification.radius.run import LARGEST, RADIUS, TOLERANCE, make_radius_plan
 from maar.certification.radius.run import TIMEOUT as RADIUS_TIMEOUT
 from maar.certification.radius.search import Measured
 from maar.certification.run import CERTIFICATION, TIMEOUT, Plan, make_plan
-from maar.certification.work import Kind, jobs_of, work
+from maar.certification.work import jobs_of, work
 from maar.certification.workers import LOCAL, Results, Task, Team
 from maar.networks.assembling import as_classifier
 from maar.networks.checking import trace
@@ -198,7 +198,7 @@ def certify(
         timeout=timeout,
         name=_name(model),
     )
-    display = make_display(VIEW) if progress else Display[Tally]()
+    display = make_display(CERTIFICATION) if progress else Display[Tally]()
     settled = _settle(plan, CERTIFICATION, workers, display)
     images = tuple(
         ImageVerdict(
@@ -305,12 +305,12 @@ def _name(model: Any) -> str:
 
 
 def _settle(
-    plan: Plan, kind: Kind[Any], workers: int | None, display: Display[Any]
+    plan: Plan, inquiry: Inquiry[Any], workers: int | None, display: Display[Any]
 ) -> tuple[Settled, ...]:
     """Settle every image of the plan, in order of the batch."""
     count = len(plan.indices)
     workers = LOCAL.size(count) if workers is None else workers
-    tally, settled = kind.tally(plan), {}
+    tally, settled = inquiry.tally(plan), {}
     display.begin(plan, tally, min(workers, count), 0)
     try:
         with contextlib.closing(
@@ -318,7 +318,7 @@ def _settle(
         ) as results:
             for job, each in results:
                 settled[job.index] = each
-                record = kind.record(job.index, job.y, each, plan.task.cascade.timeout)
+                record = inquiry.record(job.index, job.y, each, plan.task.cascade.timeout)
                 tally.add(record)
                 display.add(record, tally)
     finally:
@@ -326,19 +326,21 @@ def _settle(
     return tuple(settled[index] for index in plan.indices)
 
 
-def _records(plan: Plan, kind: Kind[Any], settled: Sequence[Settled]) -> list[dict[str, Any]]:
+def _records(plan: Plan, inquiry: Inquiry[Any], settled: Sequence[Settled]) -> list[dict[str, Any]]:
     labels = plan.data.labels(plan.split, plan.indices).tolist()
     limit = plan.task.cascade.timeout
     rows = zip(plan.indices, labels, settled, strict=True)
-    return [kind.record(index, label, each, limit) for index, label, each in rows]
+    return [inquiry.record(index, label, each, limit) for index, label, each in rows]
 
 
-def _save(folder: str | Path, plan: Plan, kind: Kind[Any], settled: Sequence[Settled]) -> Path:
+def _save(
+    folder: str | Path, plan: Plan, inquiry: Inquiry[Any], settled: Sequence[Settled]
+) -> Path:
     """Write the folder as `work` does, with verdicts that are known already."""
     known = dict(zip(plan.indices, settled, strict=True))
 
     def settle_all(task: Task, jobs: Sequence[Job], workers: int) -> Results:
         yield from ((job, known[job.index]) for job in jobs)
 
-    work(plan, kind, folder, workers=1, team=Team(lambda images: 1, settle_all))
+    work(plan, inquiry, folder, workers=1, team=Team(lambda images: 1, settle_all))
     return Path(folder)

@@ -118,6 +118,10 @@ def is_onnx(network: str) -> bool:
     return network.lower().endswith((".onnx", ".onnx.gz"))
 
 
+# Files of torch and of others that have no graph, or one that is pickled.
+WEIGHTS_ALONE = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+
+
 def read_network(
     network: str,
     *,
@@ -160,6 +164,12 @@ def _zoo(network: str) -> Named:
 
 def _run(network: str, weights: str) -> Named:
     path = Path(network)
+    if path.suffix in WEIGHTS_ALONE:
+        raise UsageError(
+            f"{network} has weights without their network: in Python, load them into your model "
+            "and call torch.onnx.export(model.eval(), x, 'net.onnx', dynamo=False), then give "
+            "net.onnx; or call maar.certify(model, x, y, eps)"
+        )
     if not path.is_dir():
         hint = f"; did you mean {PREFIX}{network}?" if network in entries() else ""
         raise UsageError(

@@ -138,7 +138,7 @@ def _train_model(
     for number, stage in enumerate(plan.stages, start=1):
         net.train()
         freeze(net, stage)
-        descent, memo = Descent(config, net, device), {}
+        descent, memo = Descent(config, net), {}
         for epoch in range(stage.epochs):
             sums: dict[str, float] = {}
             for x, y in batches.epoch(len(history)):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Generic
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from maar.certification.inquiry import C, Count, Inquiry
 from maar.core.eps import Eps
 from maar.records.verdicts import VERDICTS, Record, Tally
 from maar.terminal.clock import clock
@@ -22,34 +22,6 @@ if TYPE_CHECKING:
     from maar.certification.run import Plan
 
 SPLITS = {"test": "test", "valid": "validation"}
-# What people call a verdict where it is counted.
-NAMES = {verdict: "open" if verdict == "unknown" else verdict for verdict in VERDICTS}
-
-
-C = TypeVar("C", bound="Count")
-
-
-class Count(Protocol):
-    """How far the work is."""
-
-    images: int
-    of: int
-
-    @property
-    def done(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class View(Generic[C]):
-    """What there is to see of a count, and of what it is about."""
-
-    subject: Callable[[Plan], str]
-    result: Callable[[C], RenderableType]
-    """The table, while it moves and at the end."""
-    counts: Callable[[C], str]
-    """In one line."""
-    each: str
-    """What the time limit is for."""
 
 
 class Display(Generic[C]):
@@ -65,23 +37,23 @@ class Display(Generic[C]):
         """Work has ended: all done, interrupted, or failed."""
 
 
-def make_display(view: View[C]) -> Display[C]:
+def make_display(inquiry: Inquiry[C]) -> Display[C]:
     """The live table if stdout is a terminal, else plain lines."""
     console = Console()
-    return LiveDisplay(console, view) if console.is_terminal else PlainDisplay(console, view)
+    return LiveDisplay(console, inquiry) if console.is_terminal else PlainDisplay(console, inquiry)
 
 
 class PlainDisplay(Display[C]):
     """A line every ten seconds, one each half minute if nothing happens, and the table."""
 
-    def __init__(self, console: Console, view: View[C]) -> None:
-        self.console, self.view = console, view
+    def __init__(self, console: Console, inquiry: Inquiry[C]) -> None:
+        self.console, self.inquiry = console, inquiry
 
     def begin(self, plan: Plan, tally: C, workers: int, again: int) -> None:
         self.pace, self.tally = Pace(), tally
         self.lines = Lines(self._line)
-        details = describe(plan, tally, workers, again, self.view.each)
-        print(f"{self.view.subject(plan)} ({details})", flush=True)
+        details = describe(plan, tally, workers, again, self.inquiry.each)
+        print(f"{self.inquiry.subject(plan)} ({details})", flush=True)
         self.lines.start()
 
     def add(self, record: Record, tally: C) -> None:
@@ -91,23 +63,23 @@ class PlainDisplay(Display[C]):
     def _line(self) -> str:
         tally = self.tally
         done = f"{tally.done}/{tally.images}"
-        return f"{done}: {self.view.counts(tally)}; {self.pace.text(tally)}"
+        return f"{done}: {self.inquiry.counts(tally)}; {self.pace.text(tally)}"
 
     def end(self, tally: C) -> None:
         self.lines.stop()
-        self.console.print(self.view.result(tally))
+        self.console.print(self.inquiry.result(tally))
 
 
 class LiveDisplay(Display[C]):
     """The table, moving, with a bar below it; at the end the table stays."""
 
-    def __init__(self, console: Console, view: View[C]) -> None:
-        self.console, self.view = console, view
+    def __init__(self, console: Console, inquiry: Inquiry[C]) -> None:
+        self.console, self.inquiry = console, inquiry
 
     def begin(self, plan: Plan, tally: C, workers: int, again: int) -> None:
         self.pace, self.tally = Pace(), tally
-        self.console.print(Text(self.view.subject(plan), "bold cyan"))
-        self.console.print(Text(describe(plan, tally, workers, again, self.view.each), "dim"))
+        self.console.print(Text(self.inquiry.subject(plan), "bold cyan"))
+        self.console.print(Text(describe(plan, tally, workers, again, self.inquiry.each), "dim"))
         self.live = start(self.console, self._moving)
 
     def add(self, record: Record, tally: C) -> None:
@@ -115,12 +87,12 @@ class LiveDisplay(Display[C]):
 
     def end(self, tally: C) -> None:
         self.live.stop()
-        self.console.print(self.view.result(tally))
+        self.console.print(self.inquiry.result(tally))
 
     def _moving(self) -> RenderableType:
         done, images = self.tally.done, self.tally.images
         moving = bar(self.console, f"{done}/{images}", done, images, self.pace.text(self.tally))
-        return Group(self.view.result(self.tally), moving)
+        return Group(self.inquiry.result(self.tally), moving)
 
 
 class Pace:
@@ -203,7 +175,7 @@ def _unless_0(count: int) -> str:
 
 def counts(tally: Tally) -> str:
     """`97 verified, 2 falsified, ...`."""
-    parts = [f"{tally.counts[verdict]:,} {name}" for verdict, name in NAMES.items()]
+    parts = [f"{tally.counts[verdict]:,} {verdict}" for verdict in VERDICTS]
     if tally.done < tally.images:
         parts.append(f"{tally.images - tally.done:,} to do")
     return ", ".join(parts)
@@ -231,17 +203,14 @@ def interval(tally: Tally) -> list[Text]:
     return [Text(f"{what}: {low:.1f} to {high:.1f} %")]
 
 
-CERTIFICATION = View(subject, result, counts, "each")
-
-
 def comparison(rows: Sequence[tuple[Eps, Tally]]) -> RenderableType:
     """Several radii of one network side by side."""
-    heads = ("eps", *NAMES.values(), "certified", "upper bound")
+    heads = ("eps", *VERDICTS, "certified", "upper bound")
     shown = table(*heads, right=heads)
     for eps, tally in rows:
         shown.add_row(
             str(eps),
-            *(f"{tally.counts[verdict]:,}" for verdict in NAMES),
+            *(f"{tally.counts[verdict]:,}" for verdict in VERDICTS),
             Text(f"{100 * tally.certified:.2f} %", "bold"),
             f"{100 * tally.certified_upper:.2f} %",
         )

@@ -16,11 +16,12 @@ import torch
 from torch import nn
 
 import maar
-from maar.certification.display import Display
+from maar.certification.display import Display, counts, result, subject
+from maar.certification.inquiry import Inquiry
 from maar.certification.network import Network
 from maar.certification.presets import choose
 from maar.certification.record import make_record
-from maar.certification.work import Kind, work
+from maar.certification.work import work
 from maar.certification.workers import LOCAL, Task, Team
 from maar.core.eps import Eps
 from maar.core.errors import UsageError
@@ -77,7 +78,7 @@ def _tally(plan: Plan) -> Tally:
     return Tally(len(plan.indices), plan.data.size(plan.split), plan.task.cascade.names)
 
 
-CERTIFICATION = Kind(VERDICT_LINES, make_record, _tally)
+CERTIFICATION = Inquiry(VERDICT_LINES, make_record, _tally, subject, result, counts, "each")
 
 
 def make_plan(

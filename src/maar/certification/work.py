@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from maar.certification.agenda import Job
 from maar.certification.cascade import Settled
 from maar.certification.display import Display
+from maar.certification.inquiry import C, Inquiry
 from maar.certification.workers import LOCAL, Team
 from maar.core.errors import RunError
-from maar.records.stores import Form, header
+from maar.records.stores import header
 from maar.records.verdicts import Record, is_settled
 from maar.records.writing import Store, open_store
 
@@ -21,37 +21,9 @@ if TYPE_CHECKING:
     from maar.certification.run import Plan
 
 
-class Counting(Protocol):
-    """A tally."""
-
-    images: int
-    of: int
-
-    @property
-    def done(self) -> int: ...
-
-    def add(self, record: Record) -> None: ...
-
-    def summary(self) -> dict[str, Any]: ...
-
-
-C = TypeVar("C", bound=Counting)
-
-
-@dataclass(frozen=True)
-class Kind(Generic[C]):
-    """What is asked about each image: the lines of its store, and how they are counted."""
-
-    form: Form
-    record: Callable[[int, int, Settled, float], Record]
-    """(index, label, settled, seconds that it had) -> the line."""
-    tally: Callable[[Plan], C]
-    """An empty count."""
-
-
 def work(
     plan: Plan,
-    kind: Kind[C],
+    inquiry: Inquiry[C],
     out: str | Path,
     *,
     workers: int | None = None,
@@ -67,10 +39,10 @@ def work(
     in place, with a summary that says so.
     """
     display = display or Display()
-    with open_store(Path(out), plan.subject, plan.facts, kind.form) as store:
+    with open_store(Path(out), plan.subject, plan.facts, inquiry.form) as store:
         _require_labels(plan, store)
         store.ask(plan.indices)
-        todo, tally = [], kind.tally(plan)
+        todo, tally = [], inquiry.tally(plan)
         for index in plan.indices:
             record = store.whole(index)
             if record is not None and is_settled(record, plan.task.cascade.timeout):
@@ -86,19 +58,19 @@ def work(
             jobs = jobs_of(plan, todo)
             with contextlib.closing(team.settle_all(plan.task, jobs, workers)) as results:
                 for job, settled in results:
-                    record = kind.record(job.index, job.y, settled, plan.task.cascade.timeout)
+                    record = inquiry.record(job.index, job.y, settled, plan.task.cascade.timeout)
                     _enter(store, record, job, settled)
                     tally.add(record)
                     display.add(record, tally)
         finally:
             display.end(tally)  # first: a full disk must not leave the terminal in disorder
-            store.write_summary(_summary(plan, kind, store))
+            store.write_summary(_summary(plan, inquiry, store))
         return tally, [store.records[index] for index in plan.indices]
 
 
-def _summary(plan: Plan, kind: Kind[C], store: Store) -> dict[str, Any]:
+def _summary(plan: Plan, inquiry: Inquiry[C], store: Store) -> dict[str, Any]:
     """Sum up the whole folder: this call may have looked at a few of its images only."""
-    everything = kind.tally(replace(plan, indices=sorted(store.asked)))
+    everything = inquiry.tally(replace(plan, indices=sorted(store.asked)))
     for record in store.records.values():
         everything.add(record)
     return {**header(plan.subject, plan.facts, store.asked), **everything.summary()}

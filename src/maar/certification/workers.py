@@ -51,33 +51,32 @@ class Task:
         network = Network(self.net, self.shape)
         for dtype in PRECISIONS:
             network.graph(dtype)
-        return Prepared(network, self.eps, self.cascade)
+        return Prepared(self, network)
+
+    def begin(self, network: Network, jobs: Sequence[Job]) -> list[Settled]:
+        """Find out what is found out quickly about the images of one block."""
+        return self.cascade.begin([self._query(network, job) for job in jobs])
+
+    def settle(self, network: Network, job: Job, begun: Settled) -> Settled:
+        """Settle one image; its random seed is its index, whoever works on it."""
+        return self.cascade.settle(self._query(network, job), begun)
+
+    def _query(self, network: Network, job: Job) -> Query:
+        return Query.of(network, torch.from_numpy(job.x)[None], job.y, self.eps, job.index)
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A task with its network compiled."""
 
+    task: Task
     network: Network
-    eps: float
-    cascade: Cascade
 
     def work_on(self, piece: Piece) -> list[Settled]:
-        """One answer for each job of the piece."""
+        """Return one answer for each job of the piece."""
         if piece.begun is None:
-            return self.begin(piece.jobs)
-        return [self.settle(job, piece.begun) for job in piece.jobs]
-
-    def begin(self, jobs: Sequence[Job]) -> list[Settled]:
-        """What can be found out quickly about the images of one block."""
-        return self.cascade.begin([self._query(job) for job in jobs])
-
-    def settle(self, job: Job, begun: Settled) -> Settled:
-        """The verdict on one image; its chance is its index, whoever works on it."""
-        return self.cascade.settle(self._query(job), begun)
-
-    def _query(self, job: Job) -> Query:
-        return Query.of(self.network, torch.from_numpy(job.x)[None], job.y, self.eps, job.index)
+            return self.task.begin(self.network, piece.jobs)
+        return [self.task.settle(self.network, job, piece.begun) for job in piece.jobs]
 
 
 def cores() -> int:

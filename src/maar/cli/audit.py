@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,8 @@ class Audit:
 
     Counterexamples are replayed by onnxruntime and in float64, verified images attacked by another
     attack and bounded by another implementation, the sums counted again. Verdicts that are not
-    proved again are counted as resting on trust. STORE is only read.
+    proved again are counted as resting on trust. STORE is only read, but for the outcome, which is
+    kept in STORE/audit.json.
     """
 
     store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
@@ -81,6 +83,7 @@ def main(argv: Sequence[str]) -> int:
     from rich.text import Text
 
     from maar.certification.audit.folder import read_folder
+    from maar.certification.audit.outcome import outcome
     from maar.certification.audit.run import Strength, audit
     from maar.certification.audit.table import explanations, headline, make_table, on_trust
     from maar.certification.workers import default_workers
@@ -107,6 +110,10 @@ def main(argv: Sequence[str]) -> int:
             )
     except KeyboardInterrupt:
         return farewell("no audit result; the same command begins again")
+    try:
+        outcome(folder, report, len(chosen)).write(args.store)
+    except OSError as error:  # the folder may be somebody else's
+        print(f"the outcome cannot be kept in {args.store}: {error.strerror}", file=sys.stderr)
     console.print(headline(report))
     console.print(make_table(report))
     for text in explanations(report):

@@ -69,8 +69,8 @@ def main(argv: Sequence[str]) -> int:
 
     from rich.console import Console
 
-    from maar.certification.display import CERTIFICATION, comparison, make_display
-    from maar.certification.run import run
+    from maar.certification.display import comparison, make_display
+    from maar.certification.run import CERTIFICATION, run
 
     tallies: list[Tally] = []
     with team(args) as crew:

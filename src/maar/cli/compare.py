@@ -48,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     args = parse(CompareCommand, "maar compare", argv)
 
+    from maar.config.idle import effective
     from maar.core.errors import UsageError
     from maar.reporting.compare import compare
 
@@ -61,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     if args.list < 0:
         raise UsageError(f"--list {args.list} is not a number of images (accepted: 0 or more)")
     one, other = map(_folder, args.runs)
-    found = compare((one, other), args.weights)
+    found = compare((one, other), args.weights, effective)
     if args.json:
         print(json.dumps(_json(found), indent=1, allow_nan=False))
     elif args.markdown:
@@ -129,15 +130,10 @@ def _show(found: Compared, listed: int) -> None:
 def _print(console: Console, table: Table) -> None:
     from rich.text import Text
 
-    from maar.terminal.tables import table as make
+    from maar.reporting.console import render
 
-    grid = make(*(column.name for column in table.columns))
-    for column, shown in zip(table.columns, grid.columns, strict=True):
-        shown.justify = "right" if column.numeric else "left"
-    for row in table.rows:
-        grid.add_row(*(Text(cell.text) for cell in row))
     console.print(Text(table.title, "bold"))
-    console.print(grid)
+    console.print(render(table, console.width))
 
 
 def numbers(found: Compared, pair: Comparison) -> Table:
@@ -242,8 +238,8 @@ def _meaning(b: int, c: int, p: float) -> str:
         return "as many each."
     better = "A" if b > c else "B"
     if p < 0.05:
-        return f"{better} certifies more, by more than chance (at 5 %)."
-    return f"{better} certifies more, but by no more than chance may (at 5 %)."
+        return f"{better} certifies more; significant at the 5 % level."
+    return f"{better} certifies more; not significant at the 5 % level."
 
 
 def _robust(pair: Comparison) -> str:

@@ -33,6 +33,8 @@ class Export:
 
     network: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=NETWORK)]
     """The folder of a run, an ONNX file, or a network of `maar zoo`."""
+    weights: Annotated[str, tyro.conf.arg(metavar="NAME")] = "model"
+    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best."""
     onnx: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint=NONE)] = None
     """Write the network to this file."""
     vnnlib: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=NONE)] = None
@@ -112,7 +114,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _subject(args: Export) -> Subject:
-    named = read_network(args.network, mean=args.mean, std=args.std)
+    named = read_network(args.network, weights=args.weights, mean=args.mean, std=args.std)
     shape = named.shape
     if shape is None:
         from maar.data import info

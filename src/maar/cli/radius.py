@@ -61,8 +61,8 @@ def main(argv: Sequence[str]) -> int:
     from rich.console import Console
 
     from maar.certification.display import make_display
-    from maar.certification.radius.display import RADIUS, each
-    from maar.certification.radius.run import TIMEOUT, make_radius_plan, run_radius
+    from maar.certification.radius.display import each
+    from maar.certification.radius.run import RADIUS, TIMEOUT, make_radius_plan, run_radius
 
     data = load_data(args, subject)
     plan = make_radius_plan(

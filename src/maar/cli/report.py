@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -33,6 +33,11 @@ class ReportCommand:
     """Folder to write into: a new one, or that of an earlier report."""
     title: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
     """What stands at the top of the page."""
+    audience: Literal["research", "audit"] = "research"
+    """Who reads it: audit begins with the claim of each certification in plain words, and says who
+    has checked it and what is not claimed."""
+    pdf: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Also print the page to this file, by Chromium."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,10 +51,15 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(
             "maar report takes one or more folders, such as: maar report runs -o report"
         )
-    report = read_report(args.paths, args.out, args.title)
+    report = read_report(args.paths, args.out, args.title, audience=args.audience)
     save(report, args.out)
     for notice in report.notices:
         if notice.level == "error":  # a damaged file: the page says so too, and shows the rest
             print(f"warning: {notice.text}", file=sys.stderr)
     print(f"report in {args.out}: open {(args.out / PAGE).resolve().as_uri()}")
+    if args.pdf is not None:
+        from maar.reporting.pdf import write_pdf
+
+        write_pdf(args.out / PAGE, args.pdf)
+        print(f"PDF in {args.pdf}")
     return 0

@@ -22,7 +22,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     from maar.config.flags import Extra, parse_command
     from maar.records.runs import is_run, read_run
-    from maar.training.display import Several, make_display, number
+    from maar.training.display import Several, make_display
+    from maar.training.lines import number
     from maar.training.parallel import place
     from maar.training.run import has_model, refuse_existing
     from maar.training.trainer import train

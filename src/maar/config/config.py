@@ -59,8 +59,8 @@ class TrainConfig(Settings):
     """share of the old average in the new one at each step (average = ema)"""
     average_from: Annotated[Count, OnlyWith("average", "ema", "swa")] = 0
     """epochs of a stage before the average begins (average = ema, swa)"""
-    precision: Literal["32", "bf16", "16"] = "32"
-    """arithmetic of the loss; the weights are float32 in any case; 16: on a GPU only"""
+    precision: Literal["32", "bf16"] = "32"
+    """arithmetic of the loss; the weights are float32 in any case"""
     augment: Annotated[str, Check(check_augment)] = "auto"
     """of the images: none, shift, affine, crop_flip, edge_flip; auto: as is customary for them"""
     latent_images: Count = 0

@@ -7,6 +7,7 @@ setting of a run in it, is taken as it is.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, get_args
 from maar.config.config import Config
 from maar.config.dump import HASH, flat, to_table, toml_value
 from maar.config.load import KeyPath, Origin, build
-from maar.core.errors import UsageError
+from maar.core.errors import MaarError, UsageError
 from maar.core.settings import OnlyWith, hints, is_group
 from maar.methods.base import Method
 
@@ -68,6 +69,21 @@ def refuse_written(config: Config, table: dict[str, Any], origin: Origin) -> Non
 def idle(config: Config) -> Iterator[tuple[KeyPath, Reason]]:
     """Every setting that has no effect in this configuration."""
     return _walk(config, (), config, None)
+
+
+def effective(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's configuration without the settings that have no effect in it.
+
+    One that this version cannot build stays as it is.
+    """
+    try:
+        without = [path for path, _ in idle(build(table))]
+    except MaarError:
+        return table
+    for path in without:
+        with contextlib.suppress(KeyError, TypeError):  # an earlier version did not write it
+            table = _without(table, path)
+    return table
 
 
 def _walk(

@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """The outputs y with A y <= b in every row. Without any row: all outputs."""
+    """The outputs y with A y <= b in every row, or < in strict rows. Without rows: all outputs."""
 
     A: np.ndarray
     """[rows, outputs], float64, exact."""
@@ -23,6 +23,12 @@ class Condition:
     """[rows], rounded up."""
     b_in: np.ndarray
     """[rows], rounded down."""
+    strict: np.ndarray | None = None
+    """[rows], whether A y = b is outside; None: nowhere. Proofs need not ask: they refute both."""
+
+    def is_strict(self) -> list[bool]:
+        """Whether each row is."""
+        return [False] * len(self.b) if self.strict is None else self.strict.tolist()
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,5 @@ BOUNDS = Registry(
         "cauchy": "maar.domains.cauchy.estimate:Cauchy",
         "crown": "maar.domains.crown:Crown",
         "alpha_crown": "maar.domains.alpha_crown:AlphaCrown",
-        "best_of": "maar.domains.best_of:BestOf",
     },
 )

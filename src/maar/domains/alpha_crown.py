@@ -10,7 +10,6 @@ network a step is a few small matrix products.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
@@ -18,6 +17,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from maar.core import clock
 from maar.domains.backward import specification
 from maar.domains.bound import Bound, Enclosure, Pair, Problem
 from maar.domains.crown import Crown, lower
@@ -129,14 +129,17 @@ class AlphaCrown(Bound):
         self, bound: Callable[[], Tensor], slopes: list[Tensor], best: Tensor, open_: Tensor
     ) -> Tensor:
         """Raise best[open_] by gradient steps on the slopes that `bound` depends on."""
-        end = time.monotonic() + self.seconds
+        end = clock.now() + self.seconds
         optimiser = torch.optim.Adam(slopes, lr=self.lr)
         for step in range(self.steps + 1):
-            found = bound()
+            try:
+                found = bound()
+            except clock.Late:
+                break
             with torch.no_grad():
                 # (not `maximum`: a NaN must not take the place of what is already proved)
                 best[open_] = torch.where(found > best[open_], found, best[open_])
-            if step == self.steps or bool((best > 0).all()) or time.monotonic() >= end:
+            if step == self.steps or bool((best > 0).all()) or clock.now() >= end:
                 break
             # Rows already proved need no more work: only the open ones pull at the slopes.
             # (`backward` would also leave gradients in a live network's weights)
@@ -195,6 +198,7 @@ def _retightened(reduced: Reduced, inner: list[_Inner]) -> Reduced:
     """The same network with every ReLU input bounded again, by the slopes of its own bound."""
     layers: list[Layer] = []
     for layer, slopes in zip(reduced.layers, inner, strict=True):
+        clock.check()
         lb, ub = layer.lb, layer.ub
         if len(layer.index) and layer.rows.Z.shape[1]:
             low, high = slopes.bounds(replace(reduced, layers=layers), layer.rows)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from maar.core import clock
 from maar.domains import smooth
 from maar.domains.affine import Conv, conv_of, per_channel
-from maar.domains.graph import Graph
+from maar.domains.graph import Graph, by_sparse
 from maar.domains.interval import EXTRA, Boxes, scale_at
 from maar.domains.linear_map import Mapped
 from maar.domains.rounding import gamma, halves
@@ -53,6 +54,7 @@ class Backward:
             here = waiting.pop(i + 1, None)
             if here is None:
                 continue
+            clock.check()
             node = graph.nodes[i]
             below: Rows | tuple[Rows, ...] | None
             if isinstance(node.op, nn.ReLU):
@@ -191,6 +193,8 @@ def _linear(run: Backward, i: int, rows: Rows) -> Rows:
     if rows.unit:
         which, sign = picked(rows)
         return rows.with_A(op.weight[which] * sign)
+    if kept := run.boxes.graph.sparse(i):
+        return rows.with_A(by_sparse(kept[2], rows.A))
     return rows.with_A(rows.A @ op.weight)
 
 

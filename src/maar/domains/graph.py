@@ -23,6 +23,9 @@ from maar.networks.layers import Normalize, Residual
 from maar.networks.maps import Add, Combine, Dag, Reshape, Scale
 from maar.networks.operations import NO_OPS, OPERATIONS, is_odd
 
+# A matrix with fewer than one coefficient in so many is worth multiplying as a sparse one.
+SPARSE = 20
+
 
 @dataclass(frozen=True)
 class Node:
@@ -62,6 +65,18 @@ class Graph:
             self.cache[key] = make()
         return self.cache[key]
 
+    def keep_sparse(self) -> None:
+        """Keep matrices of few coefficients as sparse ones too. The weights must never change."""
+        for i, node in enumerate(self.nodes):
+            weight = node.op.weight if isinstance(node.op, nn.Linear) else None
+            if weight is not None and SPARSE * int((weight != 0).sum()) < weight.numel():
+                kept = [each.to_sparse().coalesce() for each in (weight, weight.abs(), weight.T)]
+                self.cache[i, "sparse"] = tuple(kept)
+
+    def sparse(self, i: int) -> tuple[Tensor, Tensor, Tensor] | None:
+        """W, |W| and the transpose of W of node i, where they are kept."""
+        return self.cache.get((i, "sparse"))
+
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the weights (float32 for a network without any)."""
@@ -70,6 +85,12 @@ class Graph:
                 if tensor.is_floating_point():
                     return tensor.dtype
         return torch.float32
+
+
+def by_sparse(matrix: Tensor, x: Tensor) -> Tensor:
+    """Sparse matrix times each of the vectors x, [..., inputs]."""
+    flat = x.reshape(-1, x.shape[-1])
+    return torch.sparse.mm(matrix, flat.T).T.reshape(*x.shape[:-1], len(matrix))
 
 
 def one_affine(graph: Graph, value: int) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from maar.domains import smooth
 from maar.domains.affine import conv_of, enclosed_scale, per_channel, scale_of
 from maar.domains.bound import Bound, Box, Enclosure, Pair, Problem, intersect
-from maar.domains.graph import Graph
+from maar.domains.graph import Graph, by_sparse
 from maar.domains.linear_map import Mapped
 from maar.domains.rounding import gamma, halves, outward, refuse_inexact
 from maar.networks.layers import Normalize
@@ -192,6 +192,17 @@ def _conv(boxes: Boxes, i: int) -> Out:
 def _linear(boxes: Boxes, i: int) -> Out:
     op = boxes.graph.nodes[i].op
     assert isinstance(op, nn.Linear)
+    terms = op.weight.shape[1]
+    if kept := boxes.graph.sparse(i):
+        bias = 0.0 if op.bias is None else op.bias
+        return _affine(
+            boxes,
+            i,
+            lambda x: by_sparse(kept[0], x) + bias,
+            lambda x: by_sparse(kept[1], x),
+            op.bias,
+            terms,
+        )
     positive = boxes.graph.remember((i, "abs"), lambda: op.weight.abs())
     return _affine(
         boxes,
@@ -199,7 +210,7 @@ def _linear(boxes: Boxes, i: int) -> Out:
         lambda x: nn.functional.linear(x, op.weight, op.bias),
         lambda x: nn.functional.linear(x, positive),
         op.bias,
-        op.weight.shape[1],
+        terms,
     )
 
 

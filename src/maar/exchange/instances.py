@@ -1,4 +1,7 @@
-"""instances.csv of VNN-COMP: one line `network,property,timeout` per question."""
+"""instances.csv of VNN-COMP: one line `network,property,timeout` per question.
+
+A first line that names the columns may add others; `expected` is the verdict known from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from maar.core.errors import UsageError
 from maar.core.files import write_text
 from maar.exchange.packed import read_packed
 
+COLUMNS = ("network", "property", "timeout")
+
 
 @dataclass(frozen=True)
 class Instance:
@@ -23,6 +28,13 @@ class Instance:
     property: str
     timeout: float
     """Seconds."""
+    expected: str = ""
+    """"sat" or "unsat" where the answer is known."""
+
+    def category(self) -> str:
+        """The folder of the network; VNN-COMP's own files have none."""
+        parts = [part for part in Path(self.network).parts[:-1] if part not in (".", "onnx")]
+        return parts[0] if parts else ""
 
 
 def read_instances(path: str | Path) -> list[Instance]:
@@ -35,14 +47,23 @@ def read_instances(path: str | Path) -> list[Instance]:
 
 
 def _instances(text: str, path: str | Path) -> list[Instance]:
-    instances = []
+    instances: list[Instance] = []
+    columns = {name: place for place, name in enumerate(COLUMNS)}
+    width = len(COLUMNS)
     for line, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1):
         cells = [cell.strip() for cell in row]
         if not any(cells):
             continue
-        if len(cells) != 3 or not all(cells):
+        if not instances and set(COLUMNS) <= set(cells):
+            columns, width = {name: place for place, name in enumerate(cells)}, len(cells)
+            continue
+        if len(cells) != width or not all(cells[columns[name]] for name in COLUMNS):
             raise UsageError(f"{path}:{line} is not of the form network,property,seconds")
-        instances.append(Instance(cells[0], cells[1], _seconds(cells[2], f"{path}:{line}")))
+        network, prop, seconds = (cells[columns[name]] for name in COLUMNS)
+        expected = cells[columns["expected"]] if "expected" in columns else ""
+        if expected not in ("", "sat", "unsat"):
+            raise UsageError(f"{path}:{line}: expected {expected[:40]!r} (accepted: sat, unsat)")
+        instances.append(Instance(network, prop, _seconds(seconds, f"{path}:{line}"), expected))
     if not instances:
         raise UsageError(f"{path} has no instances")
     return instances

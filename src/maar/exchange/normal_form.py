@@ -298,12 +298,14 @@ def _joined(conditions: Sequence[Condition], outputs: int) -> Condition:
         np.concatenate([each.A for each in conditions]),
         np.concatenate([each.b for each in conditions]),
         np.concatenate([each.b_in for each in conditions]),
+        np.concatenate([each.is_strict() for each in conditions]),
     )
 
 
 def _condition(atoms: list[Atom], outputs: int, where: Where) -> Condition:
     A = np.zeros((len(atoms), outputs))
     b, b_in = np.zeros(len(atoms)), np.zeros(len(atoms))
+    strict = np.array([atom.strict for atom in atoms], np.bool_)
     for k, atom in enumerate(atoms):
         row = _exact(atom.left)
         if row is None:
@@ -311,7 +313,7 @@ def _condition(atoms: list[Atom], outputs: int, where: Where) -> Condition:
         for variable, coefficient in row.terms.items():
             A[k, -1 - variable] = float(coefficient)
         b[k], b_in[k] = up(-row.constant), down(-row.constant)
-    return Condition(A, b, b_in)
+    return Condition(A, b, b_in, strict)
 
 
 def _exact(row: Linear) -> Linear | None:

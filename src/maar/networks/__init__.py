@@ -1,7 +1,6 @@
 """Networks: plain `nn.Sequential`s with Normalize as layer 0, and what one does with them.
 
     net = make("convmed_2_2_100", shape=(1, 28, 28), classes=10, mean=[0.1307], std=[0.3081])
-    fold(net)            the evaluation network: BatchNorm and Normalize in the affine layers
     split(net, index)    (prefix, suffix) before layer `index`; relu_indices(net) lists the ReLUs
     check(net)           refuses a layer that the bounds cannot handle
     describe(net, shape) one row per layer, for tables
@@ -20,7 +19,6 @@ from maar.core.registry import Registry
 if TYPE_CHECKING:
     from maar.networks.build import make
     from maar.networks.checking import check
-    from maar.networks.folding import fold
     from maar.networks.hashing import weights_hash
     from maar.networks.layers import Normalize, Residual
     from maar.networks.splitting import relu_indices, split
@@ -32,7 +30,6 @@ __all__ = [
     "Residual",
     "check",
     "describe",
-    "fold",
     "make",
     "relu_indices",
     "split",
@@ -62,7 +59,6 @@ _WHERE = {
     "Residual": "layers",
     "check": "checking",
     "describe": "summary",
-    "fold": "folding",
     "make": "build",
     "relu_indices": "splitting",
     "split": "splitting",

@@ -119,6 +119,8 @@ def words(content: Object, key: str) -> tuple[str, ...]:
 def numbers(content: Object, key: str) -> list[float]:
     """A part that should be a list of numbers; [] if it is not."""
     found = content.get(key)
-    values = [number({key: value}, key) for value in found] if isinstance(found, list) else []
+    values = (
+        [number({key: value}, key) for value in found] if isinstance(found, list | tuple) else []
+    )
     known = [value for value in values if value is not None]
     return known if len(known) == len(values) else []

@@ -8,7 +8,6 @@ in place of the ReLU, gives a + A e for any e: lam = 1, mu = 0 where the ReLU is
 stably active, lam = mu = 0 where it is stably inactive, and where l < 0 < u
 
     lam = u / (u - l),   mu = -u l / (2 (u - l))                    (DeepZ)
-    lam = s in [0,1],    mu = max(-s l, (1 - s) u) / 2              (a free slope s)
 
 For l <= v <= u the true output relu(v) lies in [lam v, lam v + 2 mu], so an e_j
 in [-1,1] reaches it: every true activation is a point of the region.
@@ -49,8 +48,7 @@ class LatentZonotope(Region):
 
     `pre` holds the bounds (lb, ub) before each ReLU of the prefix, from whatever
     bound the caller trusts, in the order in which they run; inside a Residual
-    block the body's ReLUs come first, then the shortcut's. `slopes` gives, in the
-    same order, a free slope in [0,1] per neuron, or None for DeepZ's.
+    block the body's ReLUs come first, then the shortcut's.
 
     Error group 0 is the ball's, group j belongs to the j-th ReLU (of no effect on
     its stable neurons).
@@ -61,20 +59,17 @@ class LatentZonotope(Region):
         prefix: nn.Sequential,
         ball: Box,
         pre: Sequence[tuple[Tensor, Tensor]],
-        slopes: Sequence[Tensor | None] | None = None,
         at: int | None = None,
     ) -> None:
         relus = _check(prefix)
-        slopes = [None] * len(pre) if slopes is None else slopes
-        if len(pre) != relus or len(slopes) != relus:
+        if len(pre) != relus:
             raise UsageError(
                 f"the prefix has {relus} ReLU layers, but pre gives bounds of {len(pre)}"
-                f" and slopes of {len(slopes)}"
             )
         self.at = len(prefix) if at is None else at
         self.prefix = prefix
         self.ball = ball
-        self.bands = [_band(lb, ub, slope) for (lb, ub), slope in zip(pre, slopes, strict=True)]
+        self.bands = [_band(lb, ub) for lb, ub in pre]
         self._set_shapes()
         self.dtype = ball.dtype
         self.device = ball.device
@@ -98,19 +93,12 @@ Band = tuple[Tensor, Tensor]
 """lam and mu of one ReLU layer."""
 
 
-def _band(lb: Tensor, ub: Tensor, slope: Tensor | None) -> Band:
-    if slope is None:
-        # Clipping at 0 gives the stable cases without asking: u / (u - 0) is 1 and 0 / (0 - l) is
-        # 0, both exactly. The floor only keeps 0 / 0 out.
-        below, above = lb.clamp_max(0), ub.clamp_min(0)
-        lam = above / (above - below).clamp_min_(torch.finfo(lb.dtype).tiny)
-        return lam, (lam * below).mul_(-0.5)
-    if not bool(((slope >= 0) & (slope <= 1)).all()):
-        raise UsageError("slopes of a ReLU relaxation must lie in [0, 1]")
-    unstable = (lb < 0) & (ub > 0)
-    lam = torch.where(unstable, slope, (lb >= 0).to(lb.dtype))
-    mu = torch.where(unstable, torch.maximum(-slope * lb, (1 - slope) * ub) / 2, 0)
-    return lam, mu
+def _band(lb: Tensor, ub: Tensor) -> Band:
+    # Clipping at 0 gives the stable cases without asking: u / (u - 0) is 1 and 0 / (0 - l) is 0,
+    # both exactly. The floor only keeps 0 / 0 out.
+    below, above = lb.clamp_max(0), ub.clamp_min(0)
+    lam = above / (above - below).clamp_min_(torch.finfo(lb.dtype).tiny)
+    return lam, (lam * below).mul_(-0.5)
 
 
 def _walk(layer: nn.Module, v: Tensor, bands: Iterator[tuple[Band, Tensor]]) -> Tensor:

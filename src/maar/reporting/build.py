@@ -36,7 +36,7 @@ def make_report(found: Collected, title: str = "", command: str = "") -> Report:
     for path, content in found.experiments:
         if content and not any(isinstance(content.get(key), list) for key in ("rows", "beside")):
             problems.append(f"{path} is no experiment of maar reproduce: it has no rows")
-    sections += own
+    sections += [section for section in own if section.blocks]
     notices = [
         notice
         for path, content in found.experiments
@@ -84,50 +84,39 @@ def _sections(found: Collected, problems: list[str]) -> list[Section]:
             "results",
             "Results",
             [results_table(found), *cr_over_eps(found), *lambda_figures(found)],
-            "Nothing is finished or certified yet.",
         ),
         _section(
             "training",
             "Training",
             curve_figures(every),
-            "No run has finished an epoch yet.",
             "Each point is an epoch; dashed runs are not finished.",
         ),
         _section(
             "stages",
             "Stages",
             [stage_table(every), *stage_figures(every)],
-            "No run has more than one stage.",
         ),
         _section(
             "certification",
             "Certification",
             [*cascade_figures(found), cascade_table(found), certifications_table(found)],
-            "Nothing is certified yet: maar certify RUN",
         ),
         _section(
             "radius",
             "Radius",
             [radius_figure(found), radius_table(found)],
-            "No radii were found: maar radius RUN --limit 100",
         ),
         _section(
             "images",
             "Images",
             [counterexamples(found, problems), least_robust(found, problems)],
-            "No counterexample and no radius was found.",
         ),
-        _section(
-            "runs", "Runs", [runs_table(found), config_table(found)], "There are no runs in it."
-        ),
+        _section("runs", "Runs", [runs_table(found), config_table(found)]),
     ]
 
 
-def _section(
-    id: str, title: str, blocks: Iterable[Block | None], empty: str, caption: str = ""
-) -> Section:
-    there = tuple(block for block in blocks if block is not None)
-    return Section(id, title, there, caption if there else empty)
+def _section(id: str, title: str, blocks: Iterable[Block | None], caption: str = "") -> Section:
+    return Section(id, title, tuple(block for block in blocks if block is not None), caption)
 
 
 def _notices(found: Collected) -> list[Notice]:
@@ -161,8 +150,9 @@ def _notices(found: Collected) -> list[Notice]:
         notices.append(
             Notice(
                 "warning",
-                f"{len(partial)} of {len(found.certifications)} certifications are of a part of "
-                f"the images (at least {least:,}): see the column images and the 95 % interval",
+                f"CR is of a part of the images in {len(partial)} of "
+                f"{len(found.certifications)} certifications ({least:,} images or more): see the "
+                "95 % interval",
             )
         )
     return notices

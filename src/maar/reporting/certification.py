@@ -208,8 +208,8 @@ def cascade_figures(found: Collected) -> list[Figure]:
             category,
             Axis("share of the images", is_share=True),
             tuple(settled),
-            caption="Images proved or broken by each verifier, in the order in which they are "
-            "asked; `misclassified` needs no verifier, what nobody settled is open.",
+            caption="Images that each verifier verified or falsified, in the order in which they "
+            "are asked. Misclassified images need none; images that none settles are unknown.",
             notes=notes,
         ),
         Figure(

@@ -26,6 +26,9 @@ from maar.records.runs import CONFIG, RunFiles, read_run
 from maar.records.stores import EVIDENCE, MANIFEST, VERDICT_LINES, Manifest, Stored, read_manifest
 from maar.records.verdicts import Tally
 
+CERTIFICATES = "certificates"
+"""A folder in a certification's, whose manifest is one of certificates."""
+
 
 @dataclass(frozen=True, eq=False)
 class Store(Manifest):
@@ -170,6 +173,7 @@ def _run(path: Path, reader: Reader) -> Run:
     run = read_run(path)
     reader.problems += run.problems
     folders = [manifest.parent for manifest in sorted(path.glob(f"**/{MANIFEST}"))]
+    folders = [folder for folder in folders if folder.name != CERTIFICATES]
     stores = [store for folder in folders if (store := _store(folder, reader))]
     return _with(Run(**vars(run), name=path.resolve().name), stores, read_evaluations(path, reader))
 

@@ -8,14 +8,14 @@ that question is answered from both ends: open for good or for bad.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from maar.core.errors import RunError, UsageError
 from maar.core.neutral import NEUTRAL
-from maar.records.reading import number, word, words
+from maar.records.reading import Object, number, word, words
 from maar.records.stores import MODEL
 from maar.records.verdicts import BROKEN
 from maar.reporting.collect import Run, Store, collect
@@ -166,8 +166,15 @@ class Compared:
     problems: tuple[str, ...]
 
 
-def compare(paths: tuple[Path, Path], weights: str = MODEL) -> Compared:
-    """Read two runs, networks without a run, or certifications; refuse what cannot be compared."""
+def compare(
+    paths: tuple[Path, Path],
+    weights: str = MODEL,
+    effective: Callable[[Object], Object] = lambda config: config,
+) -> Compared:
+    """Read two runs, networks without a run, or certifications; refuse what cannot be compared.
+
+    `effective` takes the settings without effect out of a configuration.
+    """
     runs, problems = [], []
     for path in paths:
         found = collect([path])
@@ -200,7 +207,12 @@ def compare(paths: tuple[Path, Path], weights: str = MODEL) -> Compared:
     if not pairs:
         raise refused[0]
     problems += map(str, refused)
-    return Compared((names[0], names[1]), _settings(*runs), tuple(pairs), tuple(problems))
+    return Compared(
+        (names[0], names[1]),
+        _settings(*(effective(run.config) for run in runs)),
+        tuple(pairs),
+        tuple(problems),
+    )
 
 
 def _certified(
@@ -311,10 +323,10 @@ def _listed(known: dict[tuple[str, float], Certified]) -> str:
     return ", ".join(map(str, known.values()))
 
 
-def _settings(one: Run, other: Run) -> tuple[tuple[str, str, str], ...]:
-    if not one.config or not other.config:
+def _settings(one: Object, other: Object) -> tuple[tuple[str, str, str], ...]:
+    if not one or not other:
         return ()
-    left, right = flat(one.config), flat(other.config)
+    left, right = flat(one), flat(other)
     left, right = (
         {key: value_text(value) for key, value in _unwrapped(of, beside).items()}
         for of, beside in ((left, right), (right, left))

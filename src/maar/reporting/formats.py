@@ -31,18 +31,22 @@ _LATEX = {
 
 
 def markdown(table: Table) -> str:
-    """A pipe table, with its caption before and its notes after it."""
-    head = [_md(column.name) for column in table.columns]
+    """Return a pipe table, with its caption before and its notes after it."""
+    before = [f"**{md(table.title)}**", ""]
+    before += [md(table.caption), ""] if table.caption else []
+    after = ["", *(f"- {md(note)}" for note in table.notes)] if table.notes else []
+    return "\n".join([*before, pipes(table), *after, ""])
+
+
+def pipes(table: Table) -> str:
+    """Return the rows between pipes, and nothing else."""
+    head = [md(column.name) for column in table.columns]
     rule = ["---:" if column.numeric else "---" for column in table.columns]
-    body = [[_md(cell.text) for cell in row] for row in table.rows]
-    lines = [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
-    before = [f"**{_md(table.title)}**", ""]
-    before += [_md(table.caption), ""] if table.caption else []
-    after = ["", *(f"- {_md(note)}" for note in table.notes)] if table.notes else []
-    return "\n".join([*before, *lines, *after, ""])
+    body = [[md(cell.text) for cell in row] for row in table.rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
 
 
-def _md(text: str) -> str:
+def md(text: str) -> str:
     """Nothing in a user's name makes a column, a tag or a link."""
     text = " ".join(text.split()).replace("\\", "\\\\")
     for sign in "|`*_[]~$":

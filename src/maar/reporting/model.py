@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Value = str | float | int | None
+LEAST_SPAN = 0.05
+"""Least length of an axis of shares."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ class Column:
     """What it means, and its unit."""
     filterable: bool = False
     """Few different texts, worth a choice on the page."""
+    rank: int = 0
+    """A narrow terminal leaves columns out, the highest rank first; none of rank 0."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,32 @@ class Figure:
     notes: tuple[str, ...] = ()
 
     @property
+    def range(self) -> tuple[float, float] | None:
+        """Ends of the y axis of lines of shares; None where whoever draws may choose.
+
+        A few images more or less must not look like a trend: it spans five points or more.
+        """
+        if self.kind != "lines" or not self.y.is_share:
+            return None
+        values = [
+            y
+            for one in self.series
+            for part in (one.y, one.low, one.high)
+            for y in part
+            if y is not None
+        ]
+        if not values:
+            return None
+        low, high = min(values), max(values)
+        wider = max(LEAST_SPAN - (high - low), 0.08 * (high - low)) / 2
+        low, high = low - wider, high + wider
+        if high > 1:
+            low, high = min(low, max(1 - LEAST_SPAN, low - (high - 1))), 1.0 + 0.01 * (high - low)
+        if low < 0:
+            low, high = -0.01 * (high - low), max(high, LEAST_SPAN)
+        return low, high
+
+    @property
     def files(self) -> dict[str, str]:
         """Format -> path beside the page."""
         endings = {"SVG": "svg", "PDF": "pdf", "CSV": "csv"}
@@ -246,12 +276,16 @@ Block = Table | Figure | Gallery
 
 @dataclass(frozen=True)
 class Section:
-    """A heading of the page; one without blocks says in `caption` why it is empty."""
+    """A heading of the page, and what stands below it."""
 
     id: str
     title: str
     blocks: tuple[Block, ...]
     caption: str = ""
+    lead: tuple[str, ...] = ()
+    """Paragraphs."""
+    points: tuple[str, ...] = ()
+    """A list of sentences."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def render(report: Report, pictures: Mapping[str, bytes] | None = None) -> str:
             policy=_policy([*first, *last]),
             pictures={id: _uri(svg) for id, svg in (pictures or {}).items()},
             slots={figure.id: slots(figure.series) for figure in report.figures()},
-            figures=_finite([asdict(figure) for figure in report.figures()]),
+            figures=_finite([{**asdict(one), "range": one.range} for one in report.figures()]),
         )
     )
 

@@ -24,16 +24,17 @@ from maar.reporting.systems import (
 
 ACC = "Original accuracy: share of the test images that are classified correctly, in %"
 CR = "Certified robustness: share of the images that are classified correctly and proved, in %"
-UPPER = "100 % minus what is misclassified or broken: with more proofs CR could reach this, in %"
+UPPER = "Upper bound on CR: the share of the images that no attack broke, in %"
 
 
 def results_table(found: Collected) -> Table | None:
     """One row for each system and radius; None if nothing has a result yet."""
+    is_whole = all(store.images in (0, store.of) for store in found.certifications)
     rows = [
         row
         for system in systems(found.runs)
         for eps in radii_of(system)
-        if (row := _row(system, eps)) is not None
+        if (row := _row(system, eps, is_whole)) is not None
     ]
     if not rows:
         return None
@@ -44,9 +45,10 @@ def results_table(found: Collected) -> Table | None:
         Column(
             "seeds", numeric=True, help="How many runs CR is of, and of how many ACC is, if more"
         ),
-        Column("ACC", numeric=True, help=ACC),
+        Column("ACC" if is_whole else "ACC (all)", numeric=True, help=ACC),
+        *(() if is_whole else (Column("ACC", numeric=True, help=f"{ACC}, of the images of CR"),)),
         Column("CR", numeric=True, help=CR),
-        Column("CR at most", numeric=True, help=UPPER),
+        Column("upper bound", numeric=True, help=UPPER),
         Column("images", numeric=True, help="That CR was measured on"),
         Column("preset", filterable=True, help="Which verifiers were asked"),
         Column("training", numeric=True, help="Median time of its finished runs"),
@@ -56,8 +58,8 @@ def results_table(found: Collected) -> Table | None:
         "Results",
         columns,
         tuple(rows),
-        "Mean and standard deviation over the seeds, in %. ACC is on all test images; CR and its "
-        "upper end on the images named.",
+        "Mean and standard deviation over the seeds, in %. ACC (all) is of all test images; ACC, "
+        "CR and its upper bound are of the images named.",
     )
 
 
@@ -78,7 +80,7 @@ def certified(system: System, eps: float | None) -> list[tuple[Run, Store]]:
     return [(run, store) for run, store in found if store is not None]
 
 
-def _row(system: System, eps: float | None) -> tuple[Cell, ...] | None:
+def _row(system: System, eps: float | None, is_whole: bool) -> tuple[Cell, ...] | None:
     stores = certified(system, eps)
     accuracies, sources = accuracies_of(system, stores)
     if not stores and not accuracies:
@@ -97,12 +99,17 @@ def _row(system: System, eps: float | None) -> tuple[Cell, ...] | None:
         Cell(eps_text(eps), eps),
         Cell(f"{seeds}{of}", seeds) if system.first.config else Cell(),
         percent(accuracies, sources),
+        *(() if is_whole else (percent(_numbers(stores, "accuracy"), evidence),)),
         percent([number(store.summary, "certified") or 0.0 for _, store in stores], evidence),
         percent([number(store.summary, "certified_upper") or 0.0 for _, store in stores], evidence),
         Cell(" / ".join(texts), min(images, default=None)),
         plain(" / ".join(presets)),
         seconds_cell(median(run.seconds for run in finished or system.runs)),
     )
+
+
+def _numbers(stores: list[tuple[Run, Store]], name: str) -> list[float]:
+    return [x for _, store in stores if (x := number(store.summary, name)) is not None]
 
 
 def _images(store: Store) -> str:
@@ -131,7 +138,7 @@ def certifications_table(found: Collected) -> Table | None:
                 rows.append(_certification(run, store))
     if not rows:
         return None
-    shares = {"ACC": ACC, "CR": CR, "CR at most": UPPER}
+    shares = {"ACC": ACC, "CR": CR, "upper bound": UPPER}
     counts = ("misclassified", "falsified", "verified", "unknown", "error")
     columns = (
         Column("network"),
@@ -206,8 +213,8 @@ def cascade_table(found: Collected) -> Table | None:
         Column("certification", filterable=True),
         Column("verifier", filterable=True),
         Column("asked", numeric=True, help="Images that reached it"),
-        Column("broken", numeric=True, help="Misclassified images included"),
-        Column("proved", numeric=True),
+        Column("falsified", numeric=True, help="Misclassified images included"),
+        Column("verified", numeric=True),
         Column("seconds", numeric=True),
         Column("seconds an image", numeric=True),
     )

@@ -122,6 +122,8 @@ def _lines(axes: Axes, figure: Figure) -> None:
         )
     if figure.bands:
         axes.set_xlim(figure.bands[0].start, figure.bands[-1].end)
+    if figure.range:
+        axes.set_ylim(*figure.range)
     _axes(axes, figure)
 
 

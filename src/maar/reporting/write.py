@@ -20,14 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import maar
-from maar.core.errors import RunError, UsageError
+from maar.core.errors import RunError, UsageError, unknown
 from maar.core.files import write_bytes, write_text
 from maar.core.unpacking import read_json
+from maar.reporting.auditor import make_audit_report
 from maar.reporting.build import make_report
 from maar.reporting.collect import collect
 from maar.reporting.formats import figure_csv, latex, markdown, table_csv
 from maar.reporting.model import Figure, Report
 
+RESEARCH = "research"
+AUDIENCES = {RESEARCH: make_report, "audit": make_audit_report}
 PAGE = "index.html"
 DATA = "data/report.json"
 NEEDED = ("jinja2", "plotly", "matplotlib")
@@ -45,12 +48,17 @@ def write_report(paths: Sequence[Path], out: Path, title: str = "", command: str
     return out / PAGE
 
 
-def read_report(paths: Sequence[Path], out: Path, title: str = "", command: str = "") -> Report:
-    """The report, not yet written; raises if it cannot be written to `out`."""
+def read_report(
+    paths: Sequence[Path], out: Path, title: str = "", command: str = "", audience: str = RESEARCH
+) -> Report:
+    """Return the report, not yet written; raises if it cannot be written to `out`."""
+    if audience not in AUDIENCES:
+        raise unknown("audience", audience, AUDIENCES)
     require_extra()
     require_free(out)
-    own = shlex.join(["maar", "report", *map(str, paths), "-o", str(out)])
-    return make_report(collect(paths), title, command or own)
+    own = ["maar", "report", *map(str, paths), "-o", str(out)]
+    own += [] if audience == RESEARCH else ["--audience", audience]
+    return AUDIENCES[audience](collect(paths), title, command or shlex.join(own))
 
 
 def require_extra() -> None:

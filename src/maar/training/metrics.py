@@ -33,8 +33,8 @@ from maar.training.seeds import generator
 
 # The paper's attack: 150 steps of 0.01 in e, where a region is [-1, 1]^m.
 LATENT = PGD(steps=150, step_size=0.01, keep="best")
-# Bounds that enclose a layer's inputs before the region behind it is made. best_of and alpha_crown
-# are left out: they are dear, and tighten the margins at the end rather than the layers within.
+# Bounds that enclose a layer's inputs before the region behind it is made. Not alpha_crown: it is
+# expensive, and tightens the margins at the end rather than the layers within.
 REGION_BOUNDS = ("crown", "zonotope", "interval", "cauchy")
 
 BATCH = 100

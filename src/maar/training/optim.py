@@ -35,22 +35,17 @@ def lr_schedule(train: TrainConfig, stage: Stage) -> Schedule:
 
 
 class Descent:
-    """The optimiser of one stage, and what stands between a loss and the step.
+    """The optimiser of one stage, and what stands between a loss and the step."""
 
-    float16 has so small a range that gradients vanish in it: there the loss is scaled up before
-    the backward pass and the gradients down after it. In any other precision the scaler is idle.
-    """
-
-    def __init__(self, train: TrainConfig, net: nn.Module, device: torch.device) -> None:
+    def __init__(self, train: TrainConfig, net: nn.Module) -> None:
         self.clip = train.clip
         self.weights = [weight for weight in net.parameters() if weight.requires_grad]
         self.optimizer = make_optimizer(train, self.weights)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=train.precision == "16")
 
     def backward(self, total: Tensor) -> list[Tensor]:
         """The gradients of all weights, zeros where the loss does not depend on one."""
         self.optimizer.zero_grad()
-        self.scaler.scale(total).backward()
+        total.backward()
         for weight in self.weights:
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
@@ -61,33 +56,24 @@ class Descent:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         if self.clip:
-            self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.weights, self.clip)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        self.optimizer.step()
 
     def tensors(self) -> dict[str, Tensor]:
         """Moments and step counts as `<weight>.<name>`; everything else follows from the config."""
         state = self.optimizer.state_dict()["state"]
-        found = {
+        return {
             f"{index}.{name}": value
             for index, values in state.items()
             for name, value in values.items()
             if isinstance(value, Tensor)
         }
-        for name, value in self.scaler.state_dict().items():
-            found[f"scaler.{name}"] = torch.tensor(value, dtype=torch.float64)
-        return found
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Put back what `tensors` gave."""
         state: dict[int, dict[str, Tensor]] = {}
-        scaler: dict[str, float] = {}
         for key, value in tensors.items():
             index, _, name = key.partition(".")
-            if index == "scaler":
-                scaler[name] = int(value) if name in WHOLE else float(value)
-                continue
             weight = self.weights[int(index)]
             if value.shape == weight.shape:
                 # In the weight's own memory layout, as a fresh optimiser makes it: another one
@@ -96,9 +82,3 @@ class Descent:
             state.setdefault(int(index), {})[name] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
-        if scaler:
-            self.scaler.load_state_dict(scaler)
-
-
-# The scaler counts steps.
-WHOLE = ("growth_interval", "_growth_tracker")

@@ -12,20 +12,16 @@ import torch
 
 from maar.core.errors import UsageError
 
-DTYPES = {"bf16": torch.bfloat16, "16": torch.float16}
+DTYPES = {"bf16": torch.bfloat16}
 # What a CPU calls its bfloat16 arithmetic: x86 (AVX-512, AMX), ARM.
 CPU_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def check_precision(precision: str, device: torch.device) -> str:
     """Refuse what the device cannot do; returns a warning about what it does slowly, or ""."""
-    if precision == "16" and device.type != "cuda":
-        raise UsageError(
-            f"precision = '16' needs a GPU, not device {str(device)!r} (accepted here: 32, bf16)"
-        )
     if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
         name = torch.cuda.get_device_name(device)
-        raise UsageError(f"precision = 'bf16' is not supported by {name} (accepted here: 32, 16)")
+        raise UsageError(f"precision = 'bf16' is not supported by {name} (accepted here: 32)")
     if precision == "bf16" and device.type == "cpu" and not CPU_BF16 & cpu_flags():
         return "this CPU has no bfloat16 arithmetic: precision = 'bf16' is slower than '32' here"
     return ""

@@ -29,9 +29,10 @@ from maar.records.runs import read_run
 from maar.training import checkpoint
 from maar.training.averaging import Average
 from maar.training.checkpoint import Parts, Position
-from maar.training.display import Display, epoch_line
+from maar.training.display import Display
 from maar.training.env import environment, resolve_threads
 from maar.training.evaluate import evaluate, images, latent_robustness
+from maar.training.lines import epoch_line
 from maar.training.optim import Descent, lr_schedule
 from maar.training.parallel import Workers, connect
 from maar.training.plan import Epoch, Plan
@@ -189,7 +190,7 @@ class Trainer:
             self.net.load_state_dict(self.judged.state_dict())
         freeze(self.net, self.plan.stages[epoch.stage])
         self.net.zero_grad()  # gradients of weights that are frozen from now on would linger
-        self.descent = Descent(self.config.train, self.net, self.device)
+        self.descent = Descent(self.config.train, self.net)
         if begun:
             self.descent.restore(self.restored.get("optimizer", {}))
         self.restored, self.memo = {}, {}

@@ -1,5 +1,6 @@
 """Properties without files, and tiny networks of which the truth is known by looking everywhere."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,6 +15,20 @@ def _condition(A, b):
     A = np.array(A, dtype=np.float64)
     b = np.broadcast_to(np.array(b, dtype=np.float64), len(A)).copy()
     return Condition(A, b, b)
+
+
+@pytest.fixture
+def strict():
+    """`strict(property)`: the same with < in every row."""
+
+    def make(prop):
+        cases = []
+        for case in prop.cases:
+            conditions = (replace(c, strict=np.ones(len(c.b), bool)) for c in case.conditions)
+            cases.append(replace(case, conditions=tuple(conditions)))
+        return replace(prop, cases=tuple(cases))
+
+    return make
 
 
 def _case(lb, ub, *conditions):

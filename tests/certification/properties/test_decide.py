@@ -27,8 +27,12 @@ def is_true(net, shape, prop, witness):
     for case in prop.cases:
         if all(a <= v <= b for a, v, b in zip(case.low, x, case.high, strict=True)):
             for condition in case.conditions:
-                left = condition.A @ np.array(y)
-                if (left < condition.b).all():
+                exact = [Fraction(value) for value in y]
+                left = [
+                    sum(Fraction(a) * v for a, v in zip(row, exact, strict=True))
+                    for row in condition.A.tolist()
+                ]
+                if all(a <= b for a, b in zip(left, condition.b.tolist(), strict=True)):
                     return True
     return False
 
@@ -47,10 +51,42 @@ def test_one_row(identity, case, prop, bound, verdict):
         assert is_true(identity, (2,), question, found.witness)
 
 
-def test_a_tie_is_neither(identity, case, prop):
+def test_a_tie_counts_as_the_condition_says(identity, case, prop, strict):
     question = prop(case([0, 0], [1, 1], ([[1, 0]], 0.0)))  # y_0 <= 0 at x_0 = 0 only
-    found = decide(identity, (2,), question, timeout=0.5, steps=["attack", "bounds"])
+    for step in ("attack", "branching", "splitting"):
+        found = decide(identity, (2,), question, timeout=20, steps=[step])
+        assert found.verdict == "sat"
+        assert Fraction(found.witness.x[0]) == 0
+    found = decide(identity, (2,), strict(question), timeout=0.5, steps=["attack", "bounds"])
     assert found.verdict == "unknown"
+
+
+def test_a_tie_in_float32_only_is_none(case, prop):
+    """y = 1 + x rounds to 1 in float32 at the least x > 0; in real numbers it is above."""
+    linear = nn.Linear(2, 1)
+    with torch.no_grad():
+        linear.weight.copy_(torch.tensor([[1.0, 0.0]]))
+        linear.bias.fill_(1.0)
+    tiny = 2.0**-40
+    question = prop(case([tiny, 0], [2 * tiny, 1], ([[1.0]], 1.0)))
+    found = decide(nn.Sequential(linear).eval(), (2,), question, timeout=2)
+    assert found.verdict == "unsat"
+
+
+def test_a_tie_in_real_numbers_only_is_none(case, prop):
+    """y = 1/3 + x rounds above the sum in float32; in real numbers it is the bound."""
+    linear = nn.Linear(1, 1)
+    with torch.no_grad():
+        linear.weight.fill_(1.0)
+        linear.bias.fill_(2.0**-24)
+    # float32: 1 + 3 * 2^-24 lies half way between two numbers, real: it is exactly the bound
+    x = 1.0 + 2.0**-23
+    value = x + 2.0**-24
+    net = nn.Sequential(linear).eval()
+    rounded = float(net(torch.tensor([[x]]))[0])
+    assert rounded > value
+    question = prop(case([x], [x], ([[1.0]], value)))
+    assert decide(net, (1,), question, timeout=0.5).verdict != "sat"
 
 
 @pytest.mark.parametrize(
@@ -140,23 +176,25 @@ def test_a_box_without_float_numbers_inside(identity):
 
 def test_a_runner_that_disagrees(identity, case, prop):
     question = prop(case([0, 0], [1, 1], ([[1, 0]], 0.5)))
-    found = decide(identity, (2,), question, timeout=0.3, runner=lambda x: np.full((1, 2), 0.5))
+    found = decide(identity, (2,), question, timeout=0.3, runner=lambda x: np.full((1, 2), 0.75))
     assert found.verdict in ("timeout", "unknown")
     assert found.witness is None
 
 
-def test_time_is_up(nought, case, prop):
-    question = prop(case([-1, -1], [1, 1], ([[1, 0]], 0.0)))  # a tie everywhere
+def test_time_is_up(nought, case, prop, strict):
+    question = strict(prop(case([-1, -1], [1, 1], ([[1, 0]], 0.0))))  # a tie everywhere
     start = time.monotonic()
-    assert decide(nought, (2,), question, timeout=0.5).verdict == "timeout"
+    found = decide(nought, (2,), question, timeout=0.5, steps=["splitting"])
+    assert found.verdict == "timeout"
+    assert "1 condition is open" in found.reason
     assert time.monotonic() - start < 5
     assert decide(nought, (2,), question, timeout=0).verdict == "timeout"
 
 
-def test_all_of_the_time_is_used(nought, case, prop):
+def test_all_of_the_time_is_used(nought, case, prop, strict):
     tie, easy = ([[1, 0]], 0.0), ([[1, 0]], -0.5)
     box = [-1, -1], [1, 1]
-    question = prop(case(*box, tie), *(case(*box, easy) for _ in range(3)))
+    question = strict(prop(case(*box, tie), *(case(*box, easy) for _ in range(3))))
     start = time.monotonic()
     assert decide(nought, (2,), question, timeout=1.5).verdict == "timeout"
     assert time.monotonic() - start >= 1.5
@@ -236,6 +274,30 @@ def test_against_looking_everywhere(data):
             deepest = (condition.b - y @ condition.A.T).min(1).max()
             # (a grid point this deep is no matter of rounding, and an attack would have found it)
             assert deepest < 1e-9 if found.verdict == "unsat" else deepest < 1e-2
+
+
+def test_a_conjunction_that_no_row_refutes_alone(case, prop):
+    """|x| <= 0.4 and |x| >= 0.5, with y_0 = |x|, y_1 = x: each row is met somewhere."""
+    first, last = nn.Linear(1, 2, bias=False), nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        first.weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        last.weight.copy_(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
+    net = nn.Sequential(first, nn.ReLU(), last).eval()
+    rows = [[1.0, 0.0], [-1.0, 0.0]]
+    for low, verdict in ((0.5, "unsat"), (0.3, "sat")):
+        question = prop(case([-1], [1], (rows, [0.4, -low])))
+        for step in ("branching", "splitting"):
+            assert decide(net, (1,), question, timeout=20, steps=[step]).verdict == verdict
+
+
+def test_many_boxes_at_once(identity, case, prop):
+    boxes = [([i / 500, 0], [(i + 1) / 500, 1]) for i in range(500)]
+    cases = [case(*box, ([[1, 0]], -0.5), ([[1, 1], [-1, 0]], [-0.5, 0.1])) for box in boxes]
+    found = decide(identity, (2,), prop(*cases), timeout=60)
+    assert (found.verdict, found.by) == ("unsat", "splitting")
+    met = case([0.5, 0], [0.6, 1], ([[-1, 0]], -0.55))
+    found = decide(identity, (2,), prop(*cases, met), timeout=60)
+    assert found.verdict == "sat"
 
 
 @pytest.mark.parametrize("step", [name for name in STEPS if "attack" not in name])

@@ -49,7 +49,7 @@ def make_table(report: Report) -> Table:
         refuted = report.refuted[verdict, by]
         cells = [_number(agreeing.get(level, 0)) for level in columns]
         table.add_row(
-            "open" if verdict == "unknown" else verdict,
+            verdict,
             by,
             f"{sum(agreeing.values()) + refuted:,}",
             *cells,

@@ -31,7 +31,7 @@ PRECISION = torch.float64
 # a rule. Where it does not, the lowest point of all is asked for.
 BELOW = -1e-4
 
-Refinement = Literal["none", "lp", "milp"]
+Refinement = Literal["none", "lp"]
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Program(ABC):
         for name in (self.solver, self.lp_solver):
             if name not in SOLVERS:
                 raise unknown("solver", name, SOLVERS)
-        if self.refinement not in ("none", "lp", "milp"):
-            raise unknown("refinement", self.refinement, ("none", "lp", "milp"))
+        if self.refinement not in ("none", "lp"):
+            raise unknown("refinement", self.refinement, ("none", "lp"))
         if not self.seconds > 0:
             raise UsageError(f"seconds = {self.seconds!r} (accepted: a number > 0)")
 
@@ -122,16 +122,11 @@ class Program(ABC):
         """With the second ReLU's bounds refined; kept for later verifiers of this kind."""
         if self.refinement == "none":
             return found
-        name = self.solver if self.refinement == "milp" else self.lp_solver
-        key = ("refined", name, self.refinement)
+        key = ("refined", self.lp_solver)
         if key not in query.memory:
             assert found.reduction is not None
-            known = refine(
-                found.reduction.network,
-                SOLVERS[name](),
-                exact=self.refinement == "milp",
-                seconds=end - time.monotonic(),
-            )
+            solver = SOLVERS[self.lp_solver]()
+            known = refine(found.reduction.network, solver, end - time.monotonic())
             graph, ball = query.network.graph(PRECISION), query.ball(PRECISION)
             network, rows = reduce(Problem(graph, ball, query.margins(PRECISION), known))
             better = torch.maximum(found.lb, network.bounds(rows)[0][0])

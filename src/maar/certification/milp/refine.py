@@ -23,19 +23,17 @@ from maar.domains.reduced.network import Reduced
 SECOND = 1
 
 
-def refine(
-    network: Reduced, solver: Solver, exact: bool, seconds: float, k: int = SECOND
-) -> Sequence[Pair]:
-    """The bounds on each ReLU's input, those on the unstable neurons of ReLU k refined.
+def refine(network: Reduced, solver: Solver, seconds: float, k: int = SECOND) -> Sequence[Pair]:
+    """Return the bounds on each ReLU's input, those on the unstable neurons of ReLU k refined.
 
-    `exact`: ReLUs before them are encoded as they are (MILP), not by their triangle (LP).
+    ReLUs before them are encoded by their triangles: each bound is that of a linear program.
     """
     known = [(lb.clone(), ub.clone()) for lb, ub in network.boxes.pre()]
     if k >= len(network.layers):
         return known
     end = time.monotonic() + seconds
     layer, encoder = network.layers[k], Encoder(network)
-    relus = choose.all_(network) if exact else choose.none(network)
+    relus = choose.none(network)
     lb, ub = (side.view(-1) for side in known[k])
     for place, row in zip(layer.index.tolist(), _rows(layer.rows), strict=True):
         for sign, side in ((1.0, lb), (-1.0, ub)):

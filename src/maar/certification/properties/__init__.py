@@ -1,8 +1,9 @@
 """Decide any property (`maar.core.spec`): does some input of a box give an output that is unsafe?
 
     Question   a box, and its conditions (unsafe outputs) that are still open
-    Step       a question to an `Answer`: conditions proved out of reach, or a point that meets one
-    decide     the steps in order, over every box, until the property is settled or time is up
+    Board      the questions, what is proved of them, and a witness once there is one
+    Step       works on the board in turns
+    decide     gives the turns, until the property is settled or time is up
 
 A step is one file and one line in `STEPS`; importing this package costs no torch.
 """

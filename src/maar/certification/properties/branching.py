@@ -1,105 +1,117 @@
-"""Branch and bound over the ReLUs' signs: complete, given time, where a condition has one row.
+"""Branch and bound over the ReLUs' signs, one search for each condition: complete, given time.
 
-That is how robustness is written: any other class ahead. Of a condition with several rows one must
-be positive on the whole box; where none is, cutting the box goes on.
+A branch is closed where a mixture of the condition's rows is positive on it. The searches take
+turns, and the bounds that alpha-CROWN left behind are where they all begin.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from maar.certification.milp.leaf import LeafProgram
-from maar.certification.properties.bounds import chosen
-from maar.certification.properties.question import Answer, Question, Witness
-from maar.certification.properties.witness import confirm, highest
+from maar.certification.properties.attack import NEAR, nearby
+from maar.certification.properties.board import Board
+from maar.certification.properties.bounds import reduction
 from maar.certification.verdict import NEAR_ZERO, proves
-from maar.domains.bound import Corners, Problem
-from maar.domains.reduced.branching import Branching
-from maar.domains.reduced.network import TooLarge, reduce
+from maar.core import clock
+from maar.domains.reduced.branching import Branching, Search
+from maar.domains.reduced.network import TooLarge
 
 SEARCH = Branching()
+# Seconds of a search's first turn, and the most that a later one has.
+FIRST, LONGEST = 0.25, 4.0
 
 
 @dataclass(frozen=True)
 class BranchingStep:
-    """It takes half of the time that is left, at most `most` seconds: splitting is next."""
+    """The searches of all questions, the nearest to being proved first."""
 
     branching: Branching = SEARCH
-    most: float = 300.0
 
-    def __call__(self, question: Question) -> Answer:
-        """The conditions of which some row is positive on the whole box; or a witness."""
-        now = time.monotonic()
-        end = now + min(self.most, (question.deadline - now) / 2)
-        with torch.no_grad():
-            problem = Problem(question.subject.graph, Corners(*question.box()), chosen(question))
-            try:
-                network, rows = reduce(problem)
-            except TooLarge:
-                return Answer()
-            lb = dict(zip(question.open_rows(), network.lower(rows).tolist(), strict=True))
-        place = {row: n for n, row in enumerate(lb)}
-        lookout, proved, reason = _Lookout(question), set(), ""
+    def __call__(self, board: Board) -> Iterator[float]:
+        """Turns of one search."""
+        turn = FIRST
+        searches: dict[int, dict[int, Search]] = {}
+        closed: set[tuple[int, int]] = set()
+        has_run = True
+        while board.left() and has_run:
+            has_run = False
+            for n in board.left():
+                if n not in searches:
+                    searches[n] = self._begin(board, n)
+                    yield 0.0
+                order = sorted(searches[n], key=lambda k: -searches[n][k].lowest())
+                for k in order:
+                    if (n, k) in closed or k not in board.questions[n].open:
+                        continue
+                    self._go_on(board, n, k, searches[n][k], turn)
+                    has_run = True
+                    if not searches[n][k].is_open():
+                        closed.add((n, k))
+                    yield _done(searches)
+            turn = min(2 * turn, LONGEST)
+
+    def _begin(self, board: Board, n: int) -> dict[int, Search]:
+        memory, question = board.memory[n], board.questions[n]
+        try:
+            if memory.network is None:
+                reduction(board, n)
+        except TooLarge as error:
+            board.note("branching", str(error))
+            board.reasons.append(f"branching: {error}")
+            return {}
+        assert memory.network is not None
+        assert memory.rows is not None
+        searches: dict[int, Search] = {}
+        like = None
         for k in question.open:
-            for row in sorted(question.subject.rows[k], key=lb.__getitem__, reverse=True):
-                part, left = rows[torch.tensor([place[row]])], end - time.monotonic()
-                solve, look = LeafProgram(network, part), lookout.at(row)
-                proof = self.branching.prove(network, part, solve, left, look)
-                if lookout.witness is not None:
-                    return Answer(witness=lookout.witness)
-                if proves(proof.lb):
-                    proved.add(k)
-                    break
-                if proof.undecided and lookout.is_alone(row):
-                    reason = f"the row of condition {k} is {NEAR_ZERO}"
-        return Answer(proved=frozenset(proved), reason=reason)
+            if not len(question.subject.rows[k]):
+                continue  # no row to refute
+            rows = memory.rows[torch.tensor([memory.place[r] for r in question.subject.rows[k]])]
+            solve = LeafProgram(memory.network, rows)
+            like = searches[k] = self.branching.start(memory.network, rows, solve, like)
+        board.note("branching", f"{memory.network.columns} unstable ReLUs")
+        return searches
+
+    def _go_on(self, board: Board, n: int, k: int, search: Search, seconds: float) -> None:
+        search.run(min(board.end, clock.now() + seconds), _lookout(board, n))
+        proof = search.proof()
+        text = f"condition {k}: {proof.lb:.4g}, {proof.branches} branches, {search.done:.1%} closed"
+        board.note("branching", text)
+        if board.witness is None and proves(proof.lb):
+            board.prove(n, [k], "branching")
+        elif proof.undecided:
+            board.reasons.append(f"the rows of condition {k} are together {NEAR_ZERO}")
 
 
-class _Lookout:
-    """Tries the points at which branches are lowest."""
+def _done(searches: dict[int, dict[int, Search]]) -> float:
+    parts = [search.done for group in searches.values() for search in group.values()]
+    return sum(parts) / max(1, len(parts))
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
-        self.witness: Witness | None = None
 
-    def at(self, row: int) -> Callable[[Tensor], bool]:
-        """Look at points until one is a witness, or shows that the row cannot be proved."""
+def _lookout(board: Board, n: int) -> Callable[[Tensor], bool]:
+    """Look at the points at which branches are lowest until one is a witness."""
 
-        @torch.no_grad()
-        def look(points: Tensor) -> bool:
-            low, high = (side[0] for side in self.question.box())
-            points = points.view(-1, *self.question.subject.shape).clamp(low, high)
-            value = self.question.subject.exact(points)
-            return self._meets_a_condition(points, value) or self._breaks(row, points, value)
-
-        return look
-
-    def _meets_a_condition(self, points: Tensor, value: Tensor) -> bool:
-        """Whether a point meets an open condition; the witness is kept."""
-        for k in self.question.open:
-            depth = value[:, list(self.question.subject.rows[k])].amax(1)
+    @torch.no_grad()
+    def look(points: Tensor) -> bool:
+        question = board.questions[n]
+        low, high = (side.flatten(1) for side in question.box())
+        points = points.clamp(low, high)
+        value = question.subject.exact(points.view(-1, *question.subject.shape))
+        for k in question.open:
+            depth = value[:, list(question.subject.rows[k])].amax(1)
             deepest = int(depth.argmin())
-            if depth[deepest] < 0:
-                self.witness = confirm(self.question, points[deepest : deepest + 1])
-                if self.witness is not None:
+            if depth[deepest] <= NEAR:
+                around = nearby(question, points[deepest : deepest + 1])
+                if board.look(n, around, "branching"):
                     return True
         return False
 
-    def _breaks(self, row: int, points: Tensor, value: Tensor) -> bool:
-        """Whether the row, one of several of its condition, is negative for sure at a point."""
-        lowest = int(value[:, row].argmin())
-        if value[lowest, row] >= 0 or self.is_alone(row):
-            return False
-        return bool(highest(self.question, points[lowest : lowest + 1])[row] < 0)
-
-    def is_alone(self, row: int) -> bool:
-        """Whether breaking the row meets its condition: then a witness is worth the search."""
-        return any(len(rows) == 1 and row in rows for rows in self.question.subject.rows)
+    return look
 
 
 BRANCHING = BranchingStep()

@@ -1,11 +1,9 @@
-"""sat, unsat, timeout or unknown: the steps in order over every box of a property."""
+"""sat, unsat, timeout or unknown: steps take turns on the questions of a property."""
 
 from __future__ import annotations
 
 import copy
-import itertools
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,13 +12,16 @@ from torch import nn
 
 from maar.certification.network import require_provable
 from maar.certification.properties import STEPS
-from maar.certification.properties.question import Answer, Question, Runner, Subject, Witness
-from maar.certification.properties.witness import confirm
+from maar.certification.properties.board import Board, Entry
+from maar.certification.properties.question import Question, Runner, Subject, Witness
+from maar.core import clock
 from maar.core.errors import UsageError
 from maar.core.spec import Case, Condition, Property
 from maar.networks.checking import check, spell, trace
 
 ROWS = 1024
+# With so few inputs that have a width, boxes are cut first; with more than MANY, never.
+FEW, MANY = 10, 128
 
 Verdict = Literal["sat", "unsat", "timeout", "unknown"]
 
@@ -34,7 +35,9 @@ class Decision:
     seconds: float
     witness: Witness | None = None
     reason: str = ""
-    """Why a complete step left the question open before its time was up."""
+    """Why the question is still open."""
+    log: tuple[Entry, ...] = ()
+    """What each step did."""
 
 
 def decide(
@@ -53,51 +56,95 @@ def decide(
     """
     if not steps:
         raise UsageError(f"no steps (accepted: a list of {', '.join(STEPS)})")
-    begin = time.monotonic()
-    questions = [
-        replace(question, seed=seed, runner=runner) for question in _questions(net, shape, prop)
-    ]
-    end = begin + timeout
-    reasons: list[str] = []
+    found = {name: STEPS[name] for name in steps}  # an unknown one is refused
+    assert found
+    begin = clock.now()
+    questions = _questions(net, shape, prop)
+    board = Board(
+        [replace(question, seed=seed, runner=runner) for question in questions], begin + timeout
+    )
+    if not board.is_settled():
+        _race(board, _racers(board, steps))
 
-    def decision(verdict: Verdict, by: str | None, witness: Witness | None = None) -> Decision:
-        is_open = verdict in ("timeout", "unknown")
-        reason = reasons[-1] if reasons and is_open else ""
-        return Decision(verdict, by, time.monotonic() - begin, witness, reason)
+    def decision(verdict: Verdict, reason: str = "") -> Decision:
+        by = board.by if verdict in ("sat", "unsat") else None
+        seconds = clock.now() - begin
+        return Decision(verdict, by, seconds, board.witness, reason, tuple(board.log))
 
-    if not questions:
-        return decision("unsat", None)
-    # The last step again and again, for boxes whose share of the time was too short.
-    for number, name in enumerate(itertools.chain(steps, itertools.repeat(steps[-1])), 1):
-        left: list[Question] = []
-        cut_short = False
-        for position, question in enumerate(questions):
-            now = time.monotonic()
-            if now >= end:
-                return decision("timeout", None)
-            # Each box gets its share of the time that is left.
-            share = (end - now) / (len(questions) - position)
-            question = replace(question, deadline=now + share)
-            answer = _ask(name, question)
-            if answer.witness is not None:
-                return decision("sat", name, answer.witness)
-            cut_short |= question.is_late()
-            reasons += [answer.reason] if answer.reason else []
-            left.append(question.narrowed(answer.proved))
-        questions = [question for question in left if question.open]
-        if not questions:
-            return decision("unsat", name)
-        if number >= len(steps) and not cut_short:
-            break
-    return decision("unknown", None)
+    if board.is_settled():
+        return decision("sat" if board.witness is not None else "unsat")
+    is_late = board.is_late()
+    return decision("timeout" if is_late else "unknown", _reason(board, is_late))
 
 
-def _ask(name: str, question: Question) -> Answer:
-    if all(len(question.subject.rows[k]) for k in question.open):
-        return STEPS[name](question)
-    # Every output meets a condition without rows, so every input will do.
-    lb, ub = question.box()
-    return Answer(witness=confirm(question, (lb + ub) / 2))
+@dataclass
+class _Racer:
+    """Steps one after the other, the share of the time that they get, and how far they are."""
+
+    turns: Iterator[float]
+    weight: float
+    seconds: float = 0.0
+    progress: float = 0.0
+
+    def expected(self) -> float:
+        """Seconds until it is through, if it goes on like this."""
+        return self.seconds * (1 - self.progress) / self.progress if self.progress else math.inf
+
+
+# How much more time the racer gets that is expected to end first.
+LEADER = 4.0
+
+
+def _racers(board: Board, steps: Sequence[str]) -> list[_Racer]:
+    """Splitting, attacks and everything else, the first one first.
+
+    With few inputs splitting begins; images are never cut, unless nothing else is asked for.
+    """
+    case_widths = (question.subject.case for question in board.questions)
+    free = max(int((case.lb < case.ub).sum()) for case in case_widths)
+    others = [name for name in steps if name not in ("splitting", "strong_attack")]
+    racers = [_Racer(_chain(board, others), 1.0)] if others else []
+    if "strong_attack" in steps:
+        racers.append(_Racer(_chain(board, ["strong_attack"]), 0.25))
+    if "splitting" in steps and (free <= MANY or len(steps) == 1):
+        splitting = _Racer(_chain(board, ["splitting"]), 4.0 if free <= FEW else 1.0)
+        racers.insert(0 if free <= FEW else len(racers), splitting)
+    return racers
+
+
+def _chain(board: Board, steps: Sequence[str]) -> Iterator[float]:
+    for name in steps:
+        yield from STEPS[name](board)
+
+
+def _race(board: Board, racers: list[_Racer]) -> None:
+    """Turns until the property is settled, time is up, or nobody goes on."""
+    while racers and not board.is_settled() and not board.is_late():
+        leader = min(racers, key=_Racer.expected)
+        lead = LEADER if math.isfinite(leader.expected()) else 1.0
+
+        def used(racer: _Racer, leader: _Racer = leader, lead: float = lead) -> float:
+            return racer.seconds / racer.weight / (lead if racer is leader else 1.0)
+
+        racer = min(racers, key=used)
+        begin = clock.now()
+        try:
+            with clock.until(board.end):
+                racer.progress = next(racer.turns)
+        except (StopIteration, clock.Late):
+            racers.remove(racer)
+        racer.seconds += clock.now() - begin
+
+
+def _reason(board: Board, is_late: bool) -> str:
+    """What is open, and what the last turns came to."""
+    count = sum(len(question.open) for question in board.questions)
+    text = f"{count} {'condition is' if count == 1 else 'conditions are'} open"
+    if not is_late and board.reasons:
+        return f"{text}; {board.reasons[-1]}"
+    last = {entry.step: entry.text for entry in board.log}
+    parts = (f"{step}: {text}" for step, text in last.items() if step in ("branching", "splitting"))
+    return "; ".join([text, *parts])
 
 
 def _questions(net: nn.Sequential, shape: tuple[int, ...], prop: Property) -> list[Question]:

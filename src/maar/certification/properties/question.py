@@ -1,13 +1,10 @@
-"""The question about one box of a property, and what a step answers."""
+"""The question about one box of a property, and a witness that answers it."""
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -59,6 +56,11 @@ class Subject:
         return graph
 
     @cached_property
+    def outputs(self) -> Graph:
+        """The network alone, in float64, for bounds of many boxes of several cases."""
+        return trace(self.double, self.shape)
+
+    @cached_property
     def batched(self) -> Graph:
         """`exact` for bounds of many boxes at once."""
         return trace(self.exact, self.shape)
@@ -84,8 +86,6 @@ class Question:
     subject: Subject
     open: tuple[int, ...]
     """Conditions not yet proved out of reach."""
-    deadline: float = math.inf
-    """When to give up, on the clock `time.monotonic`."""
     seed: int = 0
     runner: Runner | None = None
     """Asked before a witness counts."""
@@ -99,10 +99,6 @@ class Question:
         """The same question without what is proved."""
         proved = set(proved)
         return replace(self, open=tuple(k for k in self.open if k not in proved))
-
-    def is_late(self) -> bool:
-        """Whether time is up."""
-        return time.monotonic() >= self.deadline
 
     def box(self) -> tuple[Tensor, Tensor]:
         """The corners in float64, rounded outwards, [1, *shape]."""
@@ -131,19 +127,3 @@ class Witness:
         pairs = [f"(X_{i} {text})" for i, text in enumerate(self.x)]
         pairs += [f"(Y_{k} {value!r})" for k, value in enumerate(self.y)]
         return f"({chr(10).join(pairs)})"
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """Conditions proved out of reach, or a witness that `confirm` has made of a point."""
-
-    proved: frozenset[int] = field(default_factory=frozenset)
-    witness: Witness | None = None
-    reason: str = ""
-    """Why a complete step left a condition open before its time was up."""
-
-
-class Step(Protocol):
-    """One way to settle a question, or a part of it. It looks at `question.is_late()`."""
-
-    def __call__(self, question: Question) -> Answer: ...

@@ -1,18 +1,22 @@
 """A counterexample counts only if it is one for the network in real numbers and in float32.
 
 in the box       its decimals, as they are printed, lie in the box that the file gives
-in real numbers  interval bounds of that very point, with rounding accounted for
+in real numbers  interval bounds of that very point, with rounding accounted for; a point that
+                 meets a condition exactly, by rational numbers
 in float32       a plain forward pass; and onnxruntime on the original file, where it is there
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from maar.certification.properties.exact import exactly
 from maar.certification.properties.question import Question, Witness
 from maar.core.spec import Condition
 from maar.domains.bound import Corners
@@ -35,11 +39,15 @@ def confirm(question: Question, point: Tensor) -> Witness | None:
     outputs = [z.tolist()]
     if question.runner is not None:
         outputs.append(question.runner(near.float().numpy())[0].tolist())
+    met = [k for k, c in enumerate(case.conditions) if all(_meets(c, y) for y in outputs)]
+    if not met:
+        return None
     real = highest(question, near)
-    for k, condition in enumerate(case.conditions):
-        rows = list(question.subject.rows[k])
-        if bool((real[rows] < 0).all()) and all(_meets(condition, y) for y in outputs):
-            return Witness(tuple(x), tuple(outputs[0]))
+    if any(bool((real[list(question.subject.rows[k])] < 0).all()) for k in met):
+        return Witness(tuple(x), tuple(outputs[0]))
+    exact = exactly(question.subject.outputs, [Fraction(text) for text in x])
+    if exact is not None and any(_meets(case.conditions[k], exact) for k in met):
+        return Witness(tuple(x), tuple(outputs[0]))
     return None
 
 
@@ -63,13 +71,15 @@ def highest(question: Question, near: Tensor) -> Tensor:
     return torch.where(ub.isfinite(), ub, torch.inf)
 
 
-def _meets(condition: Condition, y: list[float]) -> bool:
-    """Whether A y < b, exactly."""
-    if not np.isfinite(y).all():
+def _meets(condition: Condition, y: Sequence[float] | Sequence[Fraction]) -> bool:
+    """Whether A y <= b, exactly, and A y < b in strict rows."""
+    if not all(math.isfinite(value) for value in y):
         return False
     exact = [Fraction(value) for value in y]
-    for row, b in zip(condition.A.tolist(), condition.b_in.tolist(), strict=True):
+    for row, b, strict in zip(
+        condition.A.tolist(), condition.b_in.tolist(), condition.is_strict(), strict=True
+    ):
         total = sum(Fraction(a) * value for a, value in zip(row, exact, strict=True) if a)
-        if total >= b:
+        if total > b or (strict and total == b):
             return False
     return True

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from maar.certification.display import View
 from maar.records.radii import QUANTILES, RadiusTally
 from maar.records.verdicts import Record
 from maar.terminal.clock import clock
@@ -57,9 +56,6 @@ def spell(radius: float, end: str) -> str:
     """Four digits, rounded to the side on which the claim still holds."""
     digits = math.floor(radius * 1e4) if end == "lower" else math.ceil(radius * 1e4)
     return f"{digits / 1e4:.4f}"
-
-
-RADIUS = View(subject, result, counts, "a question")
 
 
 def each(records: Iterable[Record]) -> RenderableType:

@@ -13,10 +13,12 @@ from typing import Any
 from torch import nn
 
 from maar.certification.display import Display
+from maar.certification.inquiry import Inquiry
+from maar.certification.radius.display import counts, result, subject
 from maar.certification.radius.record import make_record
 from maar.certification.radius.search import RadiusTask
 from maar.certification.run import Plan, make_plan
-from maar.certification.work import Kind, work
+from maar.certification.work import work
 from maar.certification.workers import LOCAL, Team
 from maar.core.errors import UsageError
 from maar.data import DataSet
@@ -68,4 +70,4 @@ def _tally(plan: Plan) -> RadiusTally:
     return RadiusTally(len(plan.indices), plan.data.size(plan.split))
 
 
-RADIUS = Kind(RADII, make_record, _tally)
+RADIUS = Inquiry(RADII, make_record, _tally, subject, result, counts, "a question")

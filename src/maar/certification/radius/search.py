@@ -15,7 +15,7 @@ from maar.certification.query import Query
 from maar.certification.verdict import Status
 from maar.certification.verifiers.misclassified import Misclassified
 from maar.certification.verifiers.pgd import Pgd
-from maar.certification.workers import Prepared, Task
+from maar.certification.workers import Task
 
 # What can break an image but not prove it.
 ATTACKS = (Misclassified, Pgd)
@@ -54,25 +54,13 @@ class RadiusTask(Task):
 
     tolerance: float = 0.001
 
-    def prepared(self) -> PreparedRadius:
-        """As for certification."""
-        made = super().prepared()
-        return PreparedRadius(made.network, made.eps, made.cascade, self.tolerance)
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedRadius(Prepared):
-    """A task with its network compiled."""
-
-    tolerance: float
-
-    def begin(self, jobs: Sequence[Job]) -> list[Settled]:
-        """Nothing: every question has an eps of its own."""
+    def begin(self, network: Network, jobs: Sequence[Job]) -> list[Settled]:
+        """Begin nothing: every question has an eps of its own."""
         return [Settled() for _ in jobs]
 
-    def settle(self, job: Job, begun: Settled) -> Measured:
-        """The radius of one image."""
-        return Search(self.network, self.cascade, job).run(self.eps, self.tolerance)
+    def settle(self, network: Network, job: Job, begun: Settled) -> Measured:
+        """Find the radius of one image."""
+        return Search(network, self.cascade, job).run(self.eps, self.tolerance)
 
 
 class Search:

@@ -10,12 +10,14 @@ For a branch with signs, the coefficients w of the z are known from the last lay
 and the bound is c + p . (c_k + X_k centre) + min(w, 0) . intercepts - |(X + p X_k) radius|_1. The
 gradient goes the same way back: one product with all rows each way is nearly all of the work.
 
-Of several rows a mixture is bounded (weights >= 0 that sum to 1), which is never above their
-maximum: a branch is closed when a mixture of the rows is positive on it.
+Of several rows a mixture is bounded, a sum with weights >= 0: a branch is closed when one is
+positive on it. The weight of one row, the pivot, stays 1: with all of them free, a row that is
+zero at the least would be the best mixture everywhere, and say nothing.
 """
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import torch
@@ -34,7 +36,7 @@ ROUNDINGS = 64
 class Ascent:
     """Rows over a reduced network, in a precision, ready for branches: signs [B, columns]."""
 
-    def __init__(self, reduced: Reduced, row: Affine, dtype: torch.dtype) -> None:
+    def __init__(self, reduced: Reduced, row: Affine, dtype: torch.dtype, pivot: int = 0) -> None:
         self.ends: list[tuple[int, int]] = []
         start = 0
         for layer in reduced.layers:
@@ -54,10 +56,22 @@ class Ascent:
         self.X = (X * radius).to(dtype)
         self.c = (torch.cat([none, *(rows.c for rows in every)]) + X @ centre).to(dtype)
         self.Z = [rows.Z.to(dtype) for rows in every]
-        self.row_X = (row.X * radius).to(dtype)
+        self.centre, self.radius = centre, radius
+        self.reach = torch.maximum(-lb, ub).to(dtype)
+        self._take(row, pivot)
+
+    def of(self, row: Affine, pivot: int = 0) -> Ascent:
+        """The same network with other rows."""
+        other = copy.copy(self)
+        other._take(row, pivot)
+        return other
+
+    def _take(self, row: Affine, pivot: int) -> None:
+        dtype, self.pivot = self.X.dtype, pivot
+        self.row_X = (row.X * self.radius).to(dtype)
         self.row_Z = row.Z.to(dtype)
-        self.row_c = (row.c + row.X @ centre).to(dtype)
-        reach = torch.maximum(-lb, ub).to(dtype)[: row.Z.shape[1]]
+        self.row_c = (row.c + row.X @ self.centre).to(dtype)
+        reach = self.reach[: row.Z.shape[1]]
         size = self.row_X.abs().sum(1) + self.row_Z.abs() @ reach + self.row_c.abs()
         self.least = ROUNDINGS * torch.finfo(dtype).eps * float(size.max())
 
@@ -87,7 +101,7 @@ class Ascent:
             if 4 * left <= 3 * len(branches):
                 branches, state = branches[is_open], state[is_open]
                 gradients = [gradient[is_open] for gradient in gradients]
-            state.step(step + 1, gradients, (slope_rate, price_rate, slope_rate))
+            state.step(step + 1, gradients, (slope_rate, price_rate, price_rate), self.pivot)
         if steps and len(branches):
             low = self._pass(state.point, gradient=False)[0]
             better = low > best[branches]
@@ -167,8 +181,10 @@ class _State:
         part.moments = [(mean[keep], square[keep]) for mean, square in self.moments]
         return part
 
-    def step(self, number: int, gradients: list[Tensor], rates: tuple[float, ...]) -> None:
-        """One step of Adam: slopes in [0, 1], prices >= 0, a mixture's weights of sum 1."""
+    def step(
+        self, number: int, gradients: list[Tensor], rates: tuple[float, ...], pivot: int
+    ) -> None:
+        """One step of Adam: slopes in [0, 1], prices and weights >= 0, the pivot's weight 1."""
         first, second = (1 - beta**number for beta in BETAS)
         _, slope, price, mix = self.point
         for value, gradient, rate, (mean, square) in zip(
@@ -182,13 +198,11 @@ class _State:
             value.addcdiv_(mean, spread, value=rate / first)
         slope.clamp_(0, 1)
         price.clamp_(min=0)
-        if mix.shape[1] > 1:
-            mix.copy_(mixed(mix))
+        mix.clamp_(min=0)
+        mix[:, pivot] = 1
 
 
 def mixed(weights: Tensor) -> Tensor:
-    """Weights as a mixture: >= 0, their sum 1; even where they say nothing."""
+    """The weights as those of a mixture: >= 0, and all 1 where they say nothing."""
     weights = weights.nan_to_num(0.0, 0.0, 0.0).clamp(min=0)
-    total = weights.sum(1, keepdim=True)
-    even = torch.full_like(weights, 1 / weights.shape[1])
-    return torch.where(total > 0, weights / total.clamp_min(torch.finfo(total.dtype).tiny), even)
+    return torch.where((weights > 0).any(1, keepdim=True), weights, 1.0)

@@ -22,13 +22,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from maar.core import clock
 from maar.domains.reduced.ascent import Ascent, Point, mixed
 from maar.domains.reduced.linear import Affine, Split
 from maar.domains.reduced.network import Reduced
@@ -37,6 +37,8 @@ from maar.domains.relax import lower_slope, upper_line
 # A ReLU with a positive coefficient is relaxed from below, where its slope is free to adapt: it is
 # worth less as a split than one that is relaxed from above by the same height.
 BELOW = 1e-3
+# Seconds that a round may take: on large networks fewer branches go side by side.
+PACE = 1.0
 # What slopes, prices and splits are searched in. Bounds are in the precision of the network.
 QUICK = torch.float32
 # An open branch keeps its signs in SIGN, and slopes and prices in QUICK: bytes of each ReLU, and of
@@ -121,22 +123,35 @@ class Branching:
         `solve` is asked about branches in which every unstable ReLU is split.
         """
         search = self.start(reduced, rows, solve)
-        search.run(time.monotonic() + seconds, look)
+        search.run(clock.now() + seconds, look)
         return search.proof()
 
-    def start(self, reduced: Reduced, rows: Affine, solve: Solve) -> Search:
-        """Begin a search, to be run in as many parts as its caller likes."""
+    def start(
+        self, reduced: Reduced, rows: Affine, solve: Solve, like: Search | None = None
+    ) -> Search:
+        """Begin a search, to be run in as many parts as its caller likes.
+
+        `like`: another one of the same network, which keeps in memory what both can share.
+        """
         if not len(rows):
             raise ValueError("a search needs at least one row")
-        return Search(self, reduced, rows, solve)
+        return Search(self, reduced, rows, solve, like)
 
 
 class Search:
     """The open branches, and the least bound of those that are closed."""
 
-    def __init__(self, settings: Branching, reduced: Reduced, row: Affine, solve: Solve) -> None:
+    def __init__(
+        self,
+        settings: Branching,
+        reduced: Reduced,
+        row: Affine,
+        solve: Solve,
+        like: Search | None = None,
+    ) -> None:
         self.settings, self.reduced, self.row = settings, reduced, row
         self.solve, self.end = solve, math.inf
+        self.together = settings.together
         self.sizes = [len(layer.index) for layer in reduced.layers]
         none = reduced.centre.new_zeros(0)
         lb = torch.cat([none, *(layer.lb for layer in reduced.layers)])
@@ -145,7 +160,7 @@ class Search:
         self.unstable = ~((lb >= 0) | (ub <= 0))
         _, self.height = upper_line(lb, ub)
         zero = torch.zeros_like(lb)
-        even = torch.full((len(row),), 1 / len(row), dtype=QUICK)
+        even = torch.ones(len(row), dtype=QUICK)
         start = zero.to(SIGN), lower_slope(lb, ub).to(QUICK), zero.to(QUICK), even
         first = Branch(-math.inf, 0, *start)
         self.heap, self.newest = [first], list[Branch]()
@@ -154,13 +169,19 @@ class Search:
         self.branches, self.numbers = 0, itertools.count(1)
         self.done = 0.0
         """The share of the search that is closed: each split halves its branch's."""
-        self.ascent = Ascent(reduced, row, QUICK)
+        # The row that is furthest from proof cannot do without the others.
+        pivot = int(reduced.lower(row).argmin()) if len(row) > 1 else 0
+        self.ascent = like.ascent.of(row, pivot) if like else Ascent(reduced, row, QUICK, pivot)
 
     def run(self, end: float, look: Callable[[Tensor], bool] = lambda points: False) -> None:
         """Go on until nothing is left to do, `look` says to stop, or the clock shows `end`."""
         self.end = end
         while self.is_open() and not self.is_late():
-            if look(self.round()):
+            begin, before = clock.now(), self.branches
+            points = self.round()
+            each = (clock.now() - begin) / max(1, self.branches - before)
+            self.together = max(1, min(self.settings.together, int(PACE / max(each, 1e-9))))
+            if look(points):
                 break
 
     def is_open(self) -> bool:
@@ -174,7 +195,7 @@ class Search:
 
     def is_late(self) -> bool:
         """Whether time is up."""
-        return time.monotonic() >= self.end
+        return clock.now() >= self.end
 
     def lowest(self) -> float:
         """A lower bound of the row over the whole box."""
@@ -218,7 +239,7 @@ class Search:
 
     def _taken(self) -> list[Branch]:
         """The branches with the lowest bounds; the newest ones where memory is short."""
-        count = self.settings.together
+        count = self.together
         if self.newest:
             taken = self.newest[-count:]
             del self.newest[-count:]
@@ -235,7 +256,7 @@ class Search:
         """Improve these leaves in `best` by their linear programs; returns the programs' points."""
         points: list[Tensor] = []
         for b in leaves:
-            leaf = self.solve(sign[b], self.end - time.monotonic())
+            leaf = self.solve(sign[b], self.end - clock.now())
             if leaf is None:
                 continue
             points.append(leaf.points)
@@ -304,6 +325,9 @@ class Search:
             rows, self._by_layer(slope), self._splits(sign, price)
         )
         points = self.reduced.centre - self.reduced.radius * X.sign()
+        if mix.shape[1] > 1:
+            # (Of the sign, which counts, a positive factor takes nothing.)
+            lb = lb / mix.sum(1)
         return _Best(lb, slope, price, mix, weight, points)
 
     def _mixture(self, mix: Tensor) -> Affine:

@@ -196,7 +196,9 @@
         up,
         isFlat
           ? { title: { text: "" }, showgrid: false, showticklabels: false, ticks: "", autorange: "reversed" }
-          : { rangemode: isLine ? "normal" : "tozero" },
+          : figure.range
+            ? { range: figure.range }
+            : { rangemode: isLine ? "normal" : "tozero" },
       ),
     };
   }
