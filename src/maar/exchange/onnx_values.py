@@ -116,7 +116,9 @@ class Node:
             shapes = " and ".join(spell(link.shape) for link in links)
             raise ValueError(f"does not fit an input of shape {shapes}: {reason}") from None
         shape = self.builder.shapes[number]
-        full = (1, *shape) if full is None else full
+        if full is None:
+            first = links[0]
+            full = shape if first.full == first.shape else (1, *shape)
         return self.shaped(Link(number, shape, full), full)
 
     def shaped(self, link: Link, full: Shape) -> Link:
