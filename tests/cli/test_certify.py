@@ -360,3 +360,29 @@ def test_help_needs_no_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "quick_pgd" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["net.pt", "net.pth", "net.safetensors"])
+def test_weights_alone_are_refused_with_the_way_to_export_them(here, maar, name):
+    (here / name).write_bytes(b"x")
+    code, _, err = maar(name)
+    assert code == 2
+    assert "has weights without their network" in err
+    assert "torch.onnx.export(" in err
+
+
+def test_a_stages_weights_are_exported(here):
+    from maar.exchange.onnx_in import read_onnx
+    from maar.training.checkpoint import load_weights, save_weights
+    from maar.training.run import load_network
+
+    file = here / "runs/my/checkpoints/stage-1-last.safetensors"
+    net, _ = load_network("runs/my", "stage-1-last")
+    net[-1].bias.data.fill_(7.0)  # unlike the end of the run
+    save_weights(file, net, load_weights(file)[1])
+    found = {}
+    for weights in ("model", "stage-1-last"):
+        assert main(["export", "runs/my", "--weights", weights, "--onnx", f"{weights}.onnx"]) == 0
+        found[weights] = read_onnx(f"{weights}.onnx")[-1].bias.tolist()
+    assert found["stage-1-last"] == [7.0, 7.0] != found["model"]
+    assert main(["export", "runs/my", "--weights", "stage-9-last", "--onnx", "x.onnx"]) == 2

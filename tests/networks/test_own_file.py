@@ -68,9 +68,9 @@ FLAT = "nn.Flatten(), nn.Linear(64, 8)"
 @pytest.mark.parametrize(
     ("text", "function", "words"),
     [
-        (GOOD, ":ned", ["'ned'", "did you mean 'net'", "functions there: net"]),
-        (GOOD, "", ["names no function", "functions there: net"]),
-        (GOOD, ":nn", ["no function 'nn'"]),
+        (GOOD, ":ned", ["'ned'", "did you mean 'net'", "names there: net"]),
+        (GOOD, "", ["does not say which", "names there: net"]),
+        (GOOD, ":nn", ["has no 'nn'"]),
         ("def net(", ":net", ["mine.py", "line 1"]),
         ("import nothing_of_this_name", ":net", ["ModuleNotFoundError", "line 1"]),
         ("def net(shape):\n    return shape", ":net", ["must take (shape, classes, mean, std)"]),

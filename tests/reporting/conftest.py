@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from maar.core.seals import file_seal, seal_line, sealed
+from maar.data.images import data_uri
 from maar.records.checks import spans
 from maar.records.stores import key_of
 from maar.reporting.model import (
@@ -26,7 +27,6 @@ from maar.reporting.model import (
     Series,
     Table,
 )
-from maar.reporting.png import data_uri
 
 NASTY = "<script>alert('a & b')</script>_%$"
 """A run's name: whoever renders has to escape it."""

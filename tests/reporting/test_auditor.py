@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from maar.core.errors import RunError, UsageError
+from maar.core.seals import sealed
 from maar.records.audits import AuditOutcome
 from maar.records.reading import Reader
-from maar.records.stores import read_manifest
+from maar.records.stores import VERDICT_LINES, read_manifest
 from maar.reporting.auditor import make_audit_report
 from maar.reporting.collect import collect
 from maar.reporting.model import LEAST_SPAN, Axis, Figure, Series
@@ -42,7 +43,7 @@ def outcome(store, **changes):
     audit = AuditOutcome(
         key=read_manifest(store).key,
         lines=10,
-        last_seal="",
+        last_seal=VERDICT_LINES.read(store).seals[-1],
         images=10,
         of=10,
         verified=6,
@@ -63,7 +64,8 @@ def test_it_begins_with_the_claim_in_numbers(store):
     assert made.sections[0].id == "claim"
     text = said(made, "claim")
     assert "6 of 10 images (60.0 %) are verified: the network net <b>.onnx answers" in text
-    assert "0.1 is 25.5 of 255 steps" in text
+    assert "no change of at most 0.1 in every pixel" in text
+    assert "so 0.1 is 25.5 of 255 steps" in text
     assert "2 images are falsified (20.0 %)" in text
     assert "1 image is misclassified (10.0 %)" in text
     assert "1 image is unknown (10.0 %)" in text
@@ -71,6 +73,17 @@ def test_it_begins_with_the_claim_in_numbers(store):
     (counts,) = section(made, "claim").blocks
     assert [row[1].value for row in counts.rows] == [6, 2, 1, 1]
     assert dict(made.facts) == {"verified": "60.0 %", "images": "10", "radius": "0.1"}
+
+
+def test_another_region_is_never_called_a_radius(store):
+    content = json.loads((store / "manifest.json").read_text())
+    moves = "eps 1 to 3 in 4 places (0123abcd)"
+    (store / "manifest.json").write_text(json.dumps(sealed({**content, "moves": moves})))
+    made = report(store)
+    text = said(made, "claim")
+    assert f"no change of its inputs within {moves} changes the answer" in text
+    assert "255 steps" not in text
+    assert "maar certify" not in said(made, "repeat")  # flags alone do not repeat it
 
 
 def test_no_section_is_empty_and_names_are_text(store):
@@ -117,6 +130,13 @@ def test_an_audit_of_something_else_counts_nothing(store):
     outcome(store, key="0" * 64).write(store)
     text = said(report(store), "checks")
     assert "about another certification: it counts nothing" in text
+    assert "agrees" not in text
+
+
+def test_an_audit_of_an_earlier_state_does_not_count(store):
+    outcome(store, last_seal="0" * 16).write(store)
+    text = said(report(store), "checks")
+    assert "is of an earlier state: verdicts were added or changed since" in text
     assert "agrees" not in text
 
 

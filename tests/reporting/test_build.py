@@ -6,12 +6,10 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from maar.data.png import decode
 from maar.reporting.build import make_report
 from maar.reporting.collect import collect
 from maar.reporting.gallery import difference
 from maar.reporting.model import Figure, Table
-from maar.reporting.png import encode
 from maar.reporting.systems import systems
 
 
@@ -339,13 +337,6 @@ def test_everything_is_data(seeds, make_radii):
                 assert len(part) in (0, len(series.x))
     for table in report.tables():
         assert all(len(row) == len(table.columns) for row in table.rows)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_png_can_be_read(channels):
-    image = np.random.default_rng(0).random((channels, 5, 7))
-    pixels = decode([("it", encode(image))])[0].transpose(2, 0, 1)
-    np.testing.assert_array_equal(pixels, np.rint(image * 255))
 
 
 def test_the_difference_is_enlarged_ten_times():

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from maar.api.tensors import labels_of, network_of, radius_of
+from maar.api.tensors import ball_of, labels_of, network_of
 from maar.attacks.pgd import PGD
 from maar.core.errors import UsageError, unknown
 from maar.domains.alpha_crown import AlphaCrown
@@ -47,19 +47,23 @@ def bounds(
     method: str | Bound = "crown",
     C: Tensor | None = None,
     rounding: bool = False,
+    mask: Any = None,
+    span: Any = "auto",
 ) -> Bounds:
     """Enclose the logits, or C @ logits, over the ball of radius eps around each image.
 
     Args:
         model: As for `certify`. A module's own parameters are used, live.
         x: Images in [0, 1], `[n, *shape]`.
-        eps: L-infinity radius.
+        eps: L-infinity radius: one, or one for each channel, feature or pixel.
         method: interval, zonotope, crown_ibp, crown, alpha_crown, or a `Bound`.
         C: Rows to bound, `[rows, classes]` or `[n, rows, classes]`; the logits without it.
         rounding: Account for rounding errors, so that the result is a proof. Without it the result
             is differentiable in weights and images (except alpha_crown) and right up to rounding.
+        mask: As for `certify`.
+        span: As for `certify`.
     """
-    net, ball = _inputs(model, x, eps)
+    net, ball = _inputs(model, x, eps, mask, span)
     if isinstance(method, str):
         if method not in BOUNDS:
             raise unknown("method", method, BOUNDS)
@@ -99,6 +103,8 @@ def attack(
     restarts: int = 1,
     targeted: bool = False,
     seed: int = 0,
+    mask: Any = None,
+    span: Any = "auto",
 ) -> AttackResult:
     """Look for adversarial images by projected gradient descent.
 
@@ -106,12 +112,14 @@ def attack(
         model: As for `certify`, or any module that maps images to logits.
         x: Images in [0, 1], `[n, *shape]`.
         y: Labels, `[n]`.
-        eps: L-infinity radius.
+        eps: L-infinity radius: one, or one for each channel, feature or pixel.
         steps: Gradient steps.
         step_size: Length of a step, as a share of eps.
         restarts: Random starts; the worst point of all counts.
         targeted: Run once for each other class.
         seed: Seed of the random starts.
+        mask: As for `certify`.
+        span: As for `certify`.
     """
     net = model if isinstance(model, nn.Module) else as_classifier(network_of(model))
     if _has_one_logit(net, x):
@@ -128,7 +136,7 @@ def attack(
     training = net.training
     net.eval()
     try:
-        ball = Ball(x.detach(), float(radius_of(eps)))
+        ball = ball_of(x.detach(), eps, mask, span)
         e = search(net, ball, y, generator=torch.Generator().manual_seed(seed))
         with torch.no_grad():
             x_adv = ball.point(e)
@@ -160,9 +168,9 @@ def _require_exact(net: nn.Sequential, x: Tensor, C: Tensor | None) -> None:
             )
 
 
-def _inputs(model: Any, x: Any, eps: Any) -> tuple[nn.Sequential, Ball]:
+def _inputs(model: Any, x: Any, eps: Any, mask: Any, span: Any) -> tuple[nn.Sequential, Ball]:
     net = network_of(model, x)
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() < 2:
         raise UsageError("x must be a batch of images: a floating-point tensor [n, *shape]")
     check(net, tuple(x.shape[1:]))
-    return net, Ball(x, float(radius_of(eps)))
+    return net, ball_of(x, eps, mask, span)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from maar.api.tensors import data_of, images_of, labels_of, network_of, radius_of
+from maar.api.tensors import data_of, images_of, labels_of, network_of
 from maar.certification.agenda import Job
 from maar.certification.cascade import Settled
 from maar.certification.display import Display, make_display, result
@@ -167,6 +167,8 @@ def certify(
     workers: int | None = None,
     progress: bool = False,
     classes: Sequence[str] | None = None,
+    mask: Any = None,
+    span: Any = "auto",
 ) -> CertifyResult:
     """Decide for each image whether any perturbation within eps can change its label.
 
@@ -174,7 +176,8 @@ def certify(
         model: An `nn.Module`, a run, or the name of a run's folder, an ONNX file or `zoo:NAME`.
         x: Images in [0, 1], `[n, *shape]`; a tensor or an array.
         y: Labels, `[n]`.
-        eps: L-infinity radius: a number, or text such as "2/255".
+        eps: L-infinity radius: a number, or text such as "2/255"; or one for each channel or
+            feature, or an array that broadcasts to an input.
         preset: `"complete"` (default), `"fast"` or `"paper"`.
         verifiers: Names of verifiers to ask in this order, instead of a preset.
         solver: Solver for mixed-integer programs of verifiers that have any.
@@ -182,6 +185,9 @@ def certify(
         workers: Processes, one thread each (default: one a core, fewer for few images).
         progress: Print a live table.
         classes: Names of the classes, for tables.
+        mask: Where inputs move: booleans that broadcast to an input. Everything else is fixed.
+        span: Range that inputs keep to: (low, high), numbers or one for each place; None for no
+            range. By default [0, 1] for images, and none for the rows of a table, `[n, d]`.
 
     Returns:
         A `CertifyResult`: `result.verified` is a bool tensor, `result[3]` one image's verdict.
@@ -190,8 +196,9 @@ def certify(
         UsageError: If an argument does not fit; the message names it and what is accepted.
     """
     plan = make_plan(
-        *_subject(model, x, y, classes),
-        radius_of(eps),
+        *_subject(model, x, y, classes, span),
+        eps,
+        mask=mask,
         preset=preset,
         verifiers=verifiers,
         solver=solver,
@@ -270,7 +277,7 @@ def radius(
         workers: Processes, one thread each.
     """
     plan = make_radius_plan(
-        *_subject(model, x, y, None),
+        *_subject(model, x, y, None, "auto"),
         largest,
         tolerance=tolerance,
         preset=preset,
@@ -292,12 +299,14 @@ def radius(
     )
 
 
-def _subject(model: Any, x: Any, y: Any, classes: Sequence[str] | None) -> tuple[Any, Any]:
+def _subject(
+    model: Any, x: Any, y: Any, classes: Sequence[str] | None, span: Any
+) -> tuple[Any, Any]:
     net = as_classifier(network_of(model, x))
     x = images_of(x, net)
     y = labels_of(y, x)
     outputs = math.prod(trace(net, tuple(x.shape[1:]))[-1].shape)
-    return net, data_of(x, y, outputs, classes)
+    return net, data_of(x, y, outputs, classes, span=span)
 
 
 def _name(model: Any) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from maar.api.loading import MODEL, read_network
 from maar.core.errors import RunError, UsageError
+from maar.core.own import is_own, path_of
 from maar.zoo import is_zoo
 
 if TYPE_CHECKING:
@@ -33,15 +34,19 @@ def verify(
     timeout: float = TIMEOUT,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
+    weights: str = MODEL,
+    data: str | None = None,
 ) -> Decision:
     """Decide whether an input meets a VNNLIB property: sat, unsat, unknown or timeout.
 
     Args:
-        network: An ONNX file, plain or gzipped, or `zoo:NAME`.
+        network: An ONNX file, plain or gzipped, `zoo:NAME`, or `FILE.py:NAME`.
         property: A VNNLIB file of version 1.0 or 2.0, plain or gzipped.
         timeout: Seconds for reading and deciding together.
         mean: For ONNX files that take the normalised image: the mean of each channel.
         std: For ONNX files that take the normalised image: the deviation of each channel.
+        weights: For `FILE.py:NAME`: a .pt or .safetensors file with its state_dict.
+        data: For `FILE.py:NAME`: the data set whose shape and classes it is built for.
 
     Returns:
         A `Decision` with `verdict`, `witness`, `by`, `seconds`, `reason` and the steps' `log`.
@@ -63,9 +68,9 @@ def verify(
         # (The alarm rings by the wall clock.)
         with alarm(math.inf if clock.is_cpu_time() else left + GRACE):
             asked = read_vnnlib(prop)
-            named = read_network(name, mean=mean, std=std)
+            named = read_network(name, mean=mean, std=std, weights=weights, data=data)
             assert named.shape is not None
-            runner = None if is_zoo(name) else onnx_runner(name, mean=mean, std=std)
+            runner = None if is_zoo(name) or is_own(name) else onnx_runner(name, mean=mean, std=std)
             left = max(0.0, begin + timeout - clock.now())
             try:
                 return decide(named.net, named.shape, asked, timeout=left, runner=runner)
@@ -116,7 +121,7 @@ def audit(
     name, source = network_of_store(folder, network, {})
     where = data or folder.source.get("data") or folder.manifest["data"]
     options = {key: source.get(key) and tuple(source[key]) for key in ("mean", "std")}
-    named = read_network(name, weights=source.get("weights") or MODEL, **options)
+    named = read_network(name, weights=source.get("weights") or MODEL, data=where, **options)
     images = load(where, valid=folder.valid)
     chosen = sorted(folder.records) if indices is None else sorted(set(indices))
     return check(
@@ -153,7 +158,7 @@ def network_of_store(
     if not isinstance(name, str):
         raise UsageError(f"{folder.path} does not say where its network is: give --network")
     around = folder.path.resolve().parent.parent
-    if Path(name).exists() or name.startswith("zoo:"):
+    if name.startswith("zoo:") or (path_of(name) if is_own(name) else Path(name)).exists():
         return name, source
     if (around / "config.toml").is_file():
         return str(around), source  # the run was moved, together with what is in it

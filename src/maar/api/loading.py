@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from maar.core.eps import Eps
 from maar.core.errors import UsageError
+from maar.core.own import is_own, path_of
 from maar.zoo import PREFIX, entries, entry, is_zoo
 
 if TYPE_CHECKING:
@@ -95,22 +97,30 @@ def load(
     weights: str = MODEL,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
+    data: str | None = None,
 ) -> Run | LoadedNetwork:
     """Load a network by name.
 
     Args:
-        name: The folder of a run, an ONNX file, or `zoo:NAME`.
-        weights: Which weights of a run: "model", or a stage's such as "stage-1-last".
+        name: The folder of a run, an ONNX file, `zoo:NAME`, or `FILE.py:NAME`.
+        weights: Which weights of a run: "model", or a stage's such as "stage-1-last". For
+            `FILE.py:NAME`: a .pt or .safetensors file with its state_dict.
         mean: For ONNX files that take the normalised image: the mean of each channel.
         std: For ONNX files that take the normalised image: the deviation of each channel.
+        data: For `FILE.py:NAME`: the data set whose shape and classes it is built for.
 
     Returns:
         A `Run`, or a `LoadedNetwork`; both have `.network`.
     """
-    named = read_network(str(name), weights=weights, mean=mean, std=std)
+    named = read_network(str(name), weights=weights, mean=mean, std=std, data=data)
     if named.is_run:
         return Run(Path(name), weights)
     return LoadedNetwork(named.net, named.name, named.data, named.eps)
+
+
+def is_weights_file(network: str) -> bool:
+    """Whether this is written as a file of torch's or of safetensors."""
+    return network.lower().endswith((".pt", ".pth", ".bin", ".ckpt", ".pt2", ".safetensors"))
 
 
 def is_onnx(network: str) -> bool:
@@ -128,8 +138,15 @@ def read_network(
     weights: str = MODEL,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
+    data: str | None = None,
 ) -> Named:
-    """The network alone."""
+    """Read the network alone. `data`, for a user's own Python file: what it is for."""
+    if is_own(network):
+        return _own(network, weights, mean, std, data)
+    if is_weights_file(network):
+        from maar.networks.state import way_out
+
+        raise way_out(Path(network))
     if is_onnx(network):
         if weights != MODEL:
             raise UsageError("weights is for runs: an ONNX file has one set of weights")
@@ -153,6 +170,64 @@ def _onnx(network: str, mean: tuple[float, ...] | None, std: tuple[float, ...] |
     return Named(net, path.name, Path("certs") / stem, shape)
 
 
+def _own(
+    network: str,
+    weights: str,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+    data: str | None,
+) -> Named:
+    """A user's own module, with the weights of a file or its own."""
+    import torch
+    from torch import nn
+
+    from maar.api.converting import convert
+    from maar.data import info
+    from maar.networks.build import check_mean_std
+    from maar.networks.layers import Normalize
+    from maar.networks.own_file import own_module
+    from maar.networks.state import load_state
+
+    if data is None:
+        raise UsageError(f"data is needed with {network}: it gives the shape of an input")
+    about = info(data)
+    check_mean_std(about.shape[0], mean, std)
+    channels = about.shape[0]
+    front = (mean or (0.0,) * channels, std or (1.0,) * channels)
+
+    def build() -> tuple[nn.Module, bool]:
+        return own_module(network, about.shape, about.n_classes, *front)
+
+    (module, takes), (other, _) = _seeded(0, build), _seeded(1, build)
+    if weights != MODEL:
+        load_state(module, Path(weights))
+    elif any(
+        not torch.equal(one, two)
+        for one, two in zip(module.state_dict().values(), other.state_dict().values(), strict=True)
+    ):
+        raise UsageError(
+            f"{network} has random weights: give --weights FILE.pt or FILE.safetensors"
+        )
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+        module = nn.Sequential(*module)  # of a subclass, its layers
+    module = module.eval()
+    if mean is not None and std is not None and not takes:
+        module = nn.Sequential(Normalize(mean, std), module).eval()
+    example = _seeded(0, lambda: torch.rand(4, *about.shape))
+    net = convert(module, example).eval()
+    path, name = path_of(network), network.rpartition(":")[2]
+    return Named(net, f"{path.name}:{name}", Path("certs") / path.stem, about.shape, data)
+
+
+def _seeded(seed: int, make: Callable[[], Any]) -> Any:
+    """Make something that depends on the seed alone, without touching the global random state."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
 def _zoo(network: str) -> Named:
     found = entry(network)
     from maar.zoo.weights import load_zoo
@@ -174,7 +249,7 @@ def _run(network: str, weights: str) -> Named:
         hint = f"; did you mean {PREFIX}{network}?" if network in entries() else ""
         raise UsageError(
             f"{network!r} is neither the folder of a run, nor a FILE.onnx that is there, nor "
-            f"zoo:NAME{hint}"
+            f"zoo:NAME, nor FILE.py:NAME{hint}"
         )
     from maar.training.run import load_network
 

@@ -14,6 +14,8 @@ from maar.core.eps import Eps
 from maar.core.errors import UsageError
 from maar.data.dataset import Arrays, DataSet, Info, make
 from maar.networks.checking import check
+from maar.regions import Ball
+from maar.regions.perturbation import PIXELS, Range, perturbation
 
 
 def network_of(model: Any, x: Any = None) -> nn.Sequential:
@@ -71,13 +73,38 @@ def labels_of(y: Any, x: Tensor) -> Tensor:
     return y.detach().to("cpu", torch.int64)
 
 
+def span_of(x: Tensor, span: Any) -> Range:
+    """Return the range that inputs keep to: as given, else [0, 1] for images, none for tables."""
+    if isinstance(span, str):
+        if span != "auto":
+            raise UsageError(f"span = {span!r} (accepted: (low, high), None or 'auto')")
+        return PIXELS if x.dim() > 2 else None
+    if span is None:
+        return None
+    if not isinstance(span, tuple | list) or len(span) != 2:
+        raise UsageError(f"span = {span!r} (accepted: (low, high), None or 'auto')")
+    low, high = (end.tolist() if isinstance(end, Tensor) else end for end in span)
+    return low, high
+
+
+def ball_of(x: Tensor, eps: Any, mask: Any = None, span: Any = "auto") -> Ball:
+    """Return the region around a batch."""
+    size, moves = perturbation(eps, x.shape[1:], span_of(x, span), mask)
+    return Ball(x, float(size)) if moves is None else moves.ball(x)
+
+
 def radius_of(eps: Any) -> Eps:
     """Return eps as an exact radius: a number, or text such as "2/255"."""
     return eps if isinstance(eps, Eps) else Eps(eps)
 
 
 def data_of(
-    x: Tensor, y: Tensor, outputs: int, classes: Sequence[str] | None = None, name: str = "tensors"
+    x: Tensor,
+    y: Tensor,
+    outputs: int,
+    classes: Sequence[str] | None = None,
+    name: str = "tensors",
+    span: Any = "auto",
 ) -> DataSet:
     """Return tensors as the test images of a data set, known by the hash of their content."""
     if classes is not None and len(classes) != outputs:
@@ -93,5 +120,6 @@ def data_of(
         len(x),
         (0.0,) * channels,
         (1.0,) * channels,
+        span=span_of(x, span),
     )
     return make(info, arrays)

@@ -68,7 +68,7 @@ class Block:
 
     def ball(self, dtype: torch.dtype = torch.float32) -> Ball:
         """The balls of all rows."""
-        return Ball(self.x.to(dtype), self.queries[0].eps)
+        return self.queries[0].around(self.x.to(dtype))
 
 
 def row_of(index: int) -> int:

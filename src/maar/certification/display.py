@@ -135,7 +135,8 @@ def describe(plan: Plan, tally: Count, workers: int, again: int, each: str) -> s
 
 def subject(plan: Plan) -> str:
     """What is certified."""
-    return f"{plan.name or 'network'} on {plan.data.name}, eps {plan.eps}"
+    size = f"eps {plan.eps}" if plan.moves is None else str(plan.moves)
+    return f"{plan.name or 'network'} on {plan.data.name}, {size}"
 
 
 def result(tally: Tally) -> RenderableType:

@@ -18,7 +18,9 @@ class Lookout:
 
     def __init__(self, query: Query) -> None:
         self.query = query
-        self.low, self.high = query.ball().ends
+        ball = query.ball()
+        self.low, self.high = ball.ends
+        self.size = query.eps if query.moves is None else ball.eps
         self.point: Tensor | None = None
 
     @torch.no_grad()
@@ -45,7 +47,7 @@ class Lookout:
                 x = point.detach().requires_grad_()
                 ahead = margin(self.query.network.net(x), self.query.label())
                 (gradient,) = torch.autograd.grad(ahead.sum(), x)
-            size = STEP * self.query.eps * (1 - step / STEPS)
+            size = STEP * self.size * (1 - step / STEPS)
             point = (point + size * gradient.sign()).clamp(self.low, self.high)
         return self.look(point)
 

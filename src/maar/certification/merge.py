@@ -9,8 +9,9 @@ from pathlib import Path
 
 from maar.certification.compare import require_agreement
 from maar.core.errors import UsageError
+from maar.core.files import write_bytes
 from maar.core.seals import SEAL
-from maar.records.stores import MANIFEST, difference, header, read_manifest
+from maar.records.stores import MANIFEST, PERTURBATION, difference, header, read_manifest
 from maar.records.verdicts import Record, Tally
 from maar.records.writing import Store, open_store
 
@@ -48,6 +49,9 @@ def merge(out: Path, stores: Sequence[Path]) -> Tally:
         into.ask(frozenset().union(*(store.asked for store in opened)))
         for store in opened:
             _take(into, store)
+        moved = there[0] / PERTURBATION
+        if "perturbation" in subject and not (out / PERTURBATION).exists() and moved.is_file():
+            write_bytes(out / PERTURBATION, moved.read_bytes())
         tally = Tally.of_all(into.records.values(), facts["images"], facts["verifiers"])
         into.write_summary({**header(subject, facts, into.records), **tally.summary()})
     return tally

@@ -14,6 +14,7 @@ from torch import Tensor
 from maar.certification.network import Network
 from maar.domains.bound import margins
 from maar.regions import Ball
+from maar.regions.perturbation import Perturbation
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +39,21 @@ class Query:
     seed: int = 0
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)
     deadline: float = math.inf
+    moves: Perturbation | None = None
+    """Where the input may move, unless it is by eps everywhere within [0, 1]."""
 
     @staticmethod
-    def of(network: Network, x: Tensor, y: int, eps: float, seed: int = 0) -> Query:
+    def of(
+        network: Network,
+        x: Tensor,
+        y: int,
+        eps: float,
+        seed: int = 0,
+        moves: Perturbation | None = None,
+    ) -> Query:
         """The whole question: every class but y is open."""
-        return Query(network, x, y, eps, tuple(k for k in range(network.classes) if k != y), seed)
+        targets = tuple(k for k in range(network.classes) if k != y)
+        return Query(network, x, y, eps, targets, seed, moves=moves)
 
     def narrowed(self, targets: Iterable[int]) -> Query:
         """The same question about fewer classes."""
@@ -54,7 +65,11 @@ class Query:
 
     def ball(self, dtype: torch.dtype = torch.float32) -> Ball:
         """The ball; its corners are rounded outwards, its points inwards."""
-        return Ball(self.x.to(dtype), self.eps)
+        return self.around(self.x.to(dtype))
+
+    def around(self, x: Tensor) -> Ball:
+        """The balls of this question's size around other inputs."""
+        return Ball(x, self.eps) if self.moves is None else self.moves.ball(x)
 
     def margins(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The rows z_y - z_k of the open classes, [1, open, classes]."""

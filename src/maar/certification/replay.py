@@ -19,11 +19,14 @@ def replay(query: Query, point: Tensor) -> None:
     """Raise unless another class is strictly ahead, in float32 and in float64, inside the ball."""
     if point.dtype != torch.float32 or point.shape != query.x.shape:
         raise NoCounterexample(f"the point is {point.dtype} of shape {tuple(point.shape)}")
-    if not bool(((point >= 0) & (point <= 1)).all()):
+    if query.moves is not None:
+        if why := query.moves.fault(query.x[0].numpy(), point[0].numpy()):
+            raise NoCounterexample(why)
+    elif not bool(((point >= 0) & (point <= 1)).all()):
         raise NoCounterexample("the point has pixels outside [0, 1]")
     # Both are float32 in [0, 1], so their difference is exact in float64.
     distance = float((point.double() - query.x.double()).abs().max())
-    if distance > query.eps:
+    if query.moves is None and distance > query.eps:
         raise NoCounterexample(f"the point is {distance:.9g} away, eps is {query.eps:.9g}")
     if not bool(margin(query.network.net(point), query.label()) > 0):
         raise NoCounterexample("the point is classified correctly in float32")

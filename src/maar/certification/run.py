@@ -30,6 +30,7 @@ from maar.data import DataSet
 from maar.networks.checking import LayerError
 from maar.records.stores import VERDICT_LINES, Subject, key_of
 from maar.records.verdicts import Tally
+from maar.regions.perturbation import Perturbation, perturbation
 
 # Seconds for an image: several times what the hardest of a thousand took.
 TIMEOUT = 120.0
@@ -53,6 +54,11 @@ class Plan:
     """Of the verifiers; empty if they were listed."""
 
     @property
+    def moves(self) -> Perturbation | None:
+        """Where inputs may move, unless it is by eps everywhere within [0, 1]."""
+        return self.task.moves
+
+    @property
     def key(self) -> str:
         """The hash of weights, data, eps and verifiers."""
         return key_of(self.subject)
@@ -63,6 +69,9 @@ class Plan:
         return {
             "network": self.name,
             "data": self.data.name,
+            "classes": list(self.data.classes),
+            "prepared": self.data.info.note,
+            "moves": "" if self.moves is None else str(self.moves),
             "split": self.split,
             "images": self.data.size(self.split),
             "verifiers": self.task.cascade.names,
@@ -84,7 +93,7 @@ CERTIFICATION = Inquiry(VERDICT_LINES, make_record, _tally, subject, result, cou
 def make_plan(
     net: nn.Sequential,
     data: DataSet,
-    eps: float,
+    eps: Any,
     *,
     verifiers: Sequence[str] | None = None,
     preset: str | None = None,
@@ -95,14 +104,16 @@ def make_plan(
     name: str = "",
     split: str = "test",
     source: dict[str, Any] | None = None,
+    mask: Any = None,
 ) -> Plan:
     """Check the request. `limit` takes the first images of the split, `indices` those; else all.
 
     `verifiers` are names of `VERIFIERS`; without them, `preset` is one of `PRESETS` (default:
     complete). `solver`, of `SOLVERS`, is for the mixed-integer programs of verifiers that have
     any. `timeout`: seconds for each image, all verifiers together. It is no part of the key.
+    `eps` and `mask` are those of `maar.regions.perturbation`.
     """
-    eps = eps if isinstance(eps, Eps) else Eps(eps)
+    eps, moves = perturbation(eps, data.shape, data.info.span, mask)
     if not timeout > 0:
         raise UsageError(f"timeout = {timeout} (accepted: a number of seconds > 0, or inf)")
     preset, cascade = choose(verifiers, preset)
@@ -127,8 +138,9 @@ def make_plan(
         "split": split if split == "test" else f"{split} {data.size(split)}",
         "eps": float(eps),
         "verifiers": [repr(verifier) for verifier in cascade.verifiers],
+        **({} if moves is None else {"perturbation": moves.digest}),
     }
-    task = Task(network.net, data.shape, float(eps), cascade)
+    task = Task(network.net, data.shape, float(eps), cascade, moves)
     return Plan(task, data, chosen, subject, eps, name, split, source or {}, preset)
 
 

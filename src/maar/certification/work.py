@@ -15,7 +15,7 @@ from maar.certification.workers import LOCAL, Team
 from maar.core.errors import RunError
 from maar.records.stores import header
 from maar.records.verdicts import Record, is_settled
-from maar.records.writing import Store, open_store
+from maar.records.writing import Store, keep_perturbation, open_store
 
 if TYPE_CHECKING:
     from maar.certification.run import Plan
@@ -41,6 +41,8 @@ def work(
     display = display or Display()
     with open_store(Path(out), plan.subject, plan.facts, inquiry.form) as store:
         _require_labels(plan, store)
+        if plan.moves is not None:
+            keep_perturbation(store.path, plan.moves.arrays())
         store.ask(plan.indices)
         todo, tally = [], inquiry.tally(plan)
         for index in plan.indices:

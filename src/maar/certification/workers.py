@@ -30,6 +30,7 @@ from maar.certification.query import Query
 from maar.certification.verdict import Status
 from maar.core.errors import RunError
 from maar.core.process import prepare
+from maar.regions.perturbation import Perturbation
 
 # A worker's start costs about as much as so many easy images.
 WORTH_A_WORKER = 20
@@ -45,6 +46,7 @@ class Task:
     shape: tuple[int, ...]
     eps: float
     cascade: Cascade
+    moves: Perturbation | None = None
 
     def prepared(self) -> Prepared:
         """Compile the network now, so that the first image's time is its own."""
@@ -62,7 +64,8 @@ class Task:
         return self.cascade.settle(self._query(network, job), begun)
 
     def _query(self, network: Network, job: Job) -> Query:
-        return Query.of(network, torch.from_numpy(job.x)[None], job.y, self.eps, job.index)
+        x = torch.from_numpy(job.x)[None]
+        return Query.of(network, x, job.y, self.eps, job.index, self.moves)
 
 
 @dataclass(frozen=True, eq=False)

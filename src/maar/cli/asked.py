@@ -15,7 +15,9 @@ from maar.certification.presets import DEFAULT, PRESETS
 from maar.certification.solvers import DEFAULT as SOLVER
 from maar.certification.solvers import SOLVERS
 from maar.cli.subject import NETWORK, PerChannel, Subject, subject
+from maar.core import limits
 from maar.core.errors import UsageError, unknown
+from maar.core.unpacking import read_npy
 
 if TYPE_CHECKING:
     from maar.certification.workers import Team
@@ -35,18 +37,27 @@ class Asked:
         tyro.conf.Positional[str | None],
         tyro.conf.arg(metavar=NETWORK, help_behavior_hint=""),
     ] = None
-    """The folder of a run, an ONNX file, or a network of `maar zoo`."""
+    """The folder of a run, an ONNX file, a network of `maar zoo`, or your own module."""
     data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=OF_RUN)] = None
-    """Data set: see `maar data list`; your own: npz:PATH or folder:PATH."""
+    """Data set: see `maar data list`; your own: npz:PATH or folder:PATH[?size=N]."""
+    classes: Annotated[
+        str | None, tyro.conf.arg(metavar="A,B,...", help_behavior_hint="(default: by name)")
+    ] = None
+    """Of your own data: the names of the classes in the order of their labels."""
 
+    mask: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE.npy", help_behavior_hint="(default: everywhere)")
+    ] = None
+    """Where inputs move, true or false: an array that broadcasts to an input."""
     limit: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=ALL)] = None
     """Only the first N images."""
     indices: Annotated[str | None, tyro.conf.arg(metavar="I,J,...", help_behavior_hint=ALL)] = None
     """Only these images, counted from 0, separated by commas."""
     split: Literal["test", "valid"] = "test"
     """The test images, or those that the run kept for validation: tune on the latter."""
-    weights: Annotated[str, tyro.conf.arg(metavar="NAME")] = "model"
-    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best."""
+    weights: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "model"
+    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best. Of your
+    own module: a .pt or .safetensors file with its state_dict."""
     preset: Annotated[
         str | None,
         tyro.conf.arg(metavar="|".join(PRESETS), help_behavior_hint=f"(default: {DEFAULT})"),
@@ -79,7 +90,7 @@ def read(args: Asked, eps: str | None) -> Subject:
     """The network, and the data and eps to ask about."""
     if args.network is None:
         raise UsageError(
-            f"{NETWORK} is needed: the folder of a run, an ONNX file or one of the zoo"
+            f"{NETWORK} is needed: the folder of a run, an ONNX file, one of the zoo or your own"
         )
     if args.workers is not None and args.workers < 1:
         raise UsageError(f"--workers {args.workers} (accepted: 1 or more)")
@@ -92,7 +103,15 @@ def read(args: Asked, eps: str | None) -> Subject:
         raise unknown("solver", args.solver, SOLVERS)
     if args.workers != 1 and args.ray is None:
         warm_up()  # torch is imported there while it is imported here
-    return subject(args.network, args.data, eps, weights=args.weights, mean=args.mean, std=args.std)
+    return subject(
+        args.network,
+        args.data,
+        eps,
+        weights=args.weights,
+        mean=args.mean,
+        std=args.std,
+        classes=args.classes,
+    )
 
 
 def team(args: Asked) -> AbstractContextManager[Team]:
@@ -124,6 +143,7 @@ def options(args: Asked, subject: Subject) -> dict[str, Any]:
         "name": subject.name,
         "split": args.split,
         "source": subject.source,
+        "mask": None if args.mask is None else read_npy(args.mask, limits.COUNTEREXAMPLE_BYTES),
     }
 
 

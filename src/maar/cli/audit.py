@@ -155,7 +155,9 @@ def _read(args: Audit, folder: Folder) -> tuple[nn.Sequential, DataSet, Runner, 
     where = args.data or folder.source.get("data") or folder.manifest["data"]
     options = {"mean": source.get("mean"), "std": source.get("std")}
     options = {key: None if value is None else tuple(value) for key, value in options.items()}
-    found = subject(name, where, str(folder.eps), weights=source.get("weights") or MODEL, **options)
+    weights = source.get("weights") or MODEL
+    mean, std = options["mean"], options["std"]
+    found = subject(name, where, str(folder.eps), weights=weights, mean=mean, std=std)
     data = load(where, valid=folder.valid)
     about = folder.subject
     if (about["weights"], about["data"]) == (weights_hash(found.net), data.sha256):

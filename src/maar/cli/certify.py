@@ -15,8 +15,9 @@ from maar.cli.interrupt import farewell
 from maar.cli.normalisation import check_normalisation
 from maar.cli.parse import parse
 from maar.cli.subject import Subject
-from maar.core.eps import Eps
+from maar.core import limits
 from maar.core.errors import RunError, UsageError
+from maar.core.unpacking import read_npy
 
 if TYPE_CHECKING:
     from maar.certification.run import Plan
@@ -32,7 +33,12 @@ class _Radius:
     eps: Annotated[str | None, tyro.conf.arg(metavar="EPS[,EPS...]", help_behavior_hint=OF_RUN)] = (
         None
     )
-    """L-infinity radius on pixels in [0, 1], such as 0.1 or 2/255; several are compared."""
+    """L-infinity radius on pixels in [0, 1], such as 0.1 or 2/255; several are compared. With
+    colons, such as 1/255:2/255:1/255, one radius for each channel or feature."""
+    eps_file: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE.npy", help_behavior_hint="(default: none)")
+    ] = None
+    """Instead of --eps: an array of radii that broadcasts to an input."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +68,10 @@ def main(argv: Sequence[str]) -> int:
     args = parse(Certify, "maar certify", joined(argv))
     if args.merge is not None:
         return _merge(args, list(args.merge))
-    asked = [None] if args.eps is None else list(dict.fromkeys(map(Eps, words(args.eps))))
+    asked = [None] if args.eps is None else list(dict.fromkeys(words(args.eps)))
     if not asked:
         raise UsageError(f"--eps {args.eps!r} names no radius (accepted: such as 0.1 or 2/255)")
-    plans = _plans(args, [None if eps is None else str(eps) for eps in asked])
+    plans = _plans(args, asked)
 
     from rich.console import Console
 
@@ -97,7 +103,7 @@ def joined(argv: Sequence[str]) -> list[str]:
     """`--eps 0.1 0.2` as `--eps 0.1,0.2`, and no more: what follows may be the network."""
     words: list[str] = []
     for word in argv:
-        is_number = re.fullmatch(r"[\d.][\d.eE/,+-]*", word) is not None
+        is_number = re.fullmatch(r"[\d.][\d.eE/,:+-]*", word) is not None
         if is_number and words[-2:-1] == ["--eps"]:
             words[-1] += f",{word}"
         else:
@@ -107,6 +113,12 @@ def joined(argv: Sequence[str]) -> list[str]:
 
 def _plans(args: Certify, asked: list[str | None]) -> list[tuple[Subject, Plan, Path]]:
     """Every request checked, before the first is begun."""
+    radii = None
+    if args.eps_file is not None:
+        if args.eps is not None:
+            raise UsageError("--eps and --eps-file exclude each other: give one of them")
+        radii = read_npy(args.eps_file, limits.COUNTEREXAMPLE_BYTES)
+        asked = [repr(float(radii.max(initial=0)))]
     subjects = [read(args, eps) for eps in asked]
 
     from maar.certification.run import TIMEOUT, make_plan
@@ -115,9 +127,10 @@ def _plans(args: Certify, asked: list[str | None]) -> list[tuple[Subject, Plan, 
     data = load_data(args, subjects[0])
     plans = []
     for subject in subjects:
-        plan = make_plan(subject.net, data, subject.eps, timeout=timeout, **options(args, subject))
+        eps = subject.eps if radii is None else radii
+        plan = make_plan(subject.net, data, eps, timeout=timeout, **options(args, subject))
         out = (args.out or folder(subject, "certify")) / (
-            f"eps-{float(subject.eps):.4g}-{plan.key[:8]}"
+            f"eps-{float(plan.eps):.4g}-{plan.key[:8]}"
         )
         plans.append((subject, plan, args.out if args.out and len(asked) == 1 else out))
     check_normalisation(subjects[0], data, args.split)

@@ -43,7 +43,8 @@ class Evaluate:
     network: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=NETWORK)]
     """The folder of a run, an ONNX file, or a network of `maar zoo`."""
     weights: Annotated[str, tyro.conf.arg(metavar="NAME")] = "model"
-    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best."""
+    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best. Of your
+    own module: a .pt or .safetensors file with its state_dict."""
     data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=OF_RUN)] = None
     """Data set: see `maar data list`; your own: npz:PATH or folder:PATH."""
     eps: Annotated[str | None, tyro.conf.arg(metavar="EPS", help_behavior_hint=OF_RUN)] = None
@@ -159,7 +160,7 @@ def _numbers(text: str) -> list[int]:
 
 def _file_name(args: Evaluate, subject: Subject) -> str:
     """Other questions than the usual one go elsewhere, so that a short look replaces no result."""
-    parts = ["evaluate", args.weights]
+    parts = ["evaluate", Path(args.weights).name]
     if args.data is not None and subject.is_run:
         parts.append(subject.data.rpartition("/")[2].replace(":", "-"))
     if args.eps is not None:

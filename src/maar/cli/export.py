@@ -32,9 +32,10 @@ class Export:
     """
 
     network: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=NETWORK)]
-    """The folder of a run, an ONNX file, or a network of `maar zoo`."""
-    weights: Annotated[str, tyro.conf.arg(metavar="NAME")] = "model"
-    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best."""
+    """The folder of a run, an ONNX file, a network of `maar zoo`, or FILE.py:NAME."""
+    weights: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")] = "model"
+    """Of a run: model, the end of it, or a stage's, such as stage-1-last or stage-1-best.
+    Of FILE.py:NAME: a file with its state_dict."""
     onnx: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint=NONE)] = None
     """Write the network to this file."""
     vnnlib: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=NONE)] = None
@@ -114,7 +115,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _subject(args: Export) -> Subject:
-    named = read_network(args.network, weights=args.weights, mean=args.mean, std=args.std)
+    named = read_network(
+        args.network, weights=args.weights, mean=args.mean, std=args.std, data=args.data
+    )
     shape = named.shape
     if shape is None:
         from maar.data import info

@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return farewell(f"the same command continues {out}")
     if len(records) <= FEW:
-        Console().print("", each(records), "")
+        Console().print("", each(records, data.classes), "")
     print(f"radii in {out}")
     if failed := tally.counts["error"]:
         raise RunError(f"{failed} of {tally.images} images failed, such as {tally.last_error}")

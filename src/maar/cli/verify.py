@@ -36,7 +36,7 @@ class Verify:
     network: Annotated[
         tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[NET.onnx]", help_behavior_hint="")
     ] = None
-    """An ONNX file, also packed (.gz), or zoo:NAME, a network of `maar zoo`."""
+    """An ONNX file, also packed (.gz), zoo:NAME, a network of `maar zoo`, or FILE.py:NAME."""
     property: Annotated[
         tyro.conf.Positional[str | None],
         tyro.conf.arg(metavar="[PROP.vnnlib]", help_behavior_hint=""),
@@ -61,6 +61,10 @@ class Verify:
     """Go on with --instances: what --out has already is kept, errors are tried again."""
     verbose: bool = False
     """Also show which step did what, on standard error."""
+    weights: Annotated[str, tyro.conf.arg(metavar="FILE")] = "model"
+    """For a network of your own, FILE.py:NAME: a .pt or .safetensors file with its state_dict."""
+    data: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=BESIDE)] = None
+    """For a network of your own: the data set whose shape and classes it is built for."""
     mean: PerChannel = None
     """For ONNX files that take the normalised image: the mean of each channel."""
     std: PerChannel = None
@@ -199,4 +203,12 @@ def _end(
 def _decide(args: Verify, network: str, prop: Path, timeout: float) -> Decision:
     from maar.api.checking import verify
 
-    return verify(network, prop, timeout=timeout, mean=args.mean, std=args.std)
+    return verify(
+        network,
+        prop,
+        timeout=timeout,
+        mean=args.mean,
+        std=args.std,
+        weights=args.weights,
+        data=args.data,
+    )

@@ -16,8 +16,12 @@ class Eps(float):
 
     text: str
 
-    def __new__(cls, value: str | float) -> Eps:
-        self = super().__new__(cls, _parse(value))
+    most: float
+
+    def __new__(cls, value: str | float, most: float = 1.0) -> Eps:
+        """`most`: the largest radius that makes sense; pixels have 1, a table's features none."""
+        self = super().__new__(cls, _parse(value, most))
+        self.most = most
         self.text = str(value).strip() if isinstance(value, str) else _spell(float(value))
         return self
 
@@ -27,8 +31,8 @@ class Eps(float):
     def __repr__(self) -> str:
         return f"Eps({self.text!r})"
 
-    def __reduce__(self) -> tuple[type[Eps], tuple[str]]:
-        return Eps, (self.text,)
+    def __reduce__(self) -> tuple[type[Eps], tuple[str, float]]:
+        return Eps, (self.text, self.most)
 
 
 def _spell(value: float) -> str:
@@ -44,8 +48,9 @@ def _significand(text: str) -> str:
     return text.lower().split("/")[0].split("e")[0]
 
 
-def _parse(value: str | float) -> float:
-    accepted = "accepted: a number in [0, 1] such as 0.1, or a fraction such as 2/255"
+def _parse(value: str | float, most: float) -> float:
+    least = "a number in [0, 1]" if most == 1 else "a number, 0 or more,"
+    accepted = f"accepted: {least} such as 0.1, or a fraction such as 2/255"
     try:
         if isinstance(value, bool):
             raise ValueError
@@ -65,7 +70,7 @@ def _parse(value: str | float) -> float:
         raise UsageError(f"eps = {value!r} is not a number ({accepted})") from None
     if not math.isfinite(number) or number < 0:
         raise UsageError(f"eps = {value!r} is not a radius ({accepted})")
-    if number > 1:
+    if number > most:
         hint = f"; did you mean {number:g}/255?" if number <= 255 else ""
         raise UsageError(
             f"eps = {value!r} is larger than the whole pixel range [0, 1]{hint} ({accepted})"

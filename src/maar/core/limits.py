@@ -18,11 +18,12 @@ INSTANCES_BYTES = 64 * MIB
 DATA_BYTES = 8 * GIB  # a data set is held in memory
 DATA_TEXT_BYTES = 16 * MIB  # names of classes
 RAW_BYTES = GIB  # a published file of MNIST or CIFAR-10, or an archive of them
-PNG_BYTES = 256 * MIB  # of one image, packed or not
+IMAGE_BYTES = 256 * MIB  # of one image, packed or not
 WEIGHTS_BYTES = 16 * GIB  # a checkpoint with its optimiser
 COUNTEREXAMPLE_BYTES = GIB
 JSON_BYTES = 64 * MIB  # "[]," takes 25 times its size as a Python list
 LINES_BYTES = 256 * MIB  # verdicts of a million images
+OWN_BYTES = 16 * MIB  # of a Python file of the user
 TOML_BYTES = 256 << 10
 TOML_LINE = 4096  # characters; tomllib takes quadratic time for the dots of a key
 

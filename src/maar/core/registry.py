@@ -1,41 +1,73 @@
 """Names to things, one line each, imported only when asked for.
 
 A registry maps the name that a user writes to `"module:attribute"`. Listing the
-names costs no import, so `maar --help` never loads torch.
+names costs no import, so `maar --help` never loads torch. A user's own things come
+in as `FILE.py:NAME`, or from an installed package by an entry point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
-from maar.core.errors import unknown
+from maar.core.errors import UsageError, unknown
+from maar.core.own import is_own, own
 
 
 class Registry:
-    """An ordered table of name -> "module:attribute"."""
+    """An ordered table of name -> "module:attribute".
 
-    def __init__(self, what: str, entries: dict[str, str]) -> None:
+    `group` names the entry points of other packages that belong to it.
+    """
+
+    def __init__(self, what: str, entries: dict[str, str], group: str = "") -> None:
         self.what = what
-        self._entries = dict(entries)
+        self.group = group
+        self._own = dict(entries)
+
+    @cached_property
+    def _entries(self) -> dict[str, str]:
+        """Ours first: a package that is installed cannot take one of our names."""
+        if not self.group:
+            return self._own
+        return {point.name: point.value for point in entry_points(group=self.group)} | self._own
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        yield from self._own
+        yield from (name for name in self._entries if name not in self._own)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._own or name in self._entries
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, name: str, target: str) -> None:
         """Register a plug-in: `target` is "module:attribute"."""
-        self._entries[name] = target
+        self._own[name] = target
+        self.__dict__.pop("_entries", None)
+
+    def accepts(self, name: str) -> bool:
+        """Whether this is a registered name, or written as `FILE.py:NAME`."""
+        return is_own(name) or name in self
 
     def __getitem__(self, name: str) -> Any:
         """Import and return the thing; an unknown name is a `UsageError` with the nearest match."""
-        if name not in self._entries:
-            raise unknown(self.what, name, self._entries)
-        module, _, attribute = self._entries[name].partition(":")
-        return getattr(import_module(module), attribute)
+        if is_own(name):
+            return own(self.what, name)
+        if name not in self:
+            message = str(unknown(self.what, name, self))
+            raise UsageError(f"{message}, or your own: FILE.py:NAME" if self.group else message)
+        target = self._own.get(name) or self._entries[name]
+        module, _, attribute = target.partition(":")
+        try:
+            return getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            if name in self._own and module.startswith("maar."):
+                raise
+            raise UsageError(
+                f"{self.what} {name!r} of the entry point {target!r} cannot be imported: {error}"
+            ) from error

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maar.core import limits
-from maar.core.errors import MaarError, RunError, nearest
+from maar.core.errors import MaarError, RunError, UsageError, nearest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -86,6 +86,22 @@ def read_npz(path: Path, most: int, keys: Sequence[str] | None = None) -> dict[s
         raise RunError(f"{path}: no memory for its arrays") from None
     except Exception:  # zipfile and numpy's header raise a dozen kinds, tokenize.TokenError too
         raise RunError(f"{path} is damaged: not a whole .npz file") from None
+
+
+def read_npy(path: Path, most: int) -> np.ndarray:
+    """Return the array of a .npy file of at most `most` bytes; objects are never unpickled."""
+    import numpy as np
+
+    if not path.is_file():
+        raise UsageError(f"{path} is not a file (accepted: a .npy file)")
+    content = read_limited(path, most)
+    try:
+        array = np.load(io.BytesIO(content), allow_pickle=False)
+    except Exception:  # numpy's header raises a dozen kinds
+        raise RunError(f"{path} is not a .npy file, or is damaged") from None
+    if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+        raise RunError(f"{path} is not a .npy file with one array")
+    return array
 
 
 def _array(file: Any, member: zipfile.ZipInfo, path: Path) -> np.ndarray:

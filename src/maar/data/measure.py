@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from maar.core.errors import RunError
@@ -14,6 +16,7 @@ _CHUNK = 500  # images: keeps the float64 copies small
 def mean_std(x: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Per channel over all images and pixels, on the scale [0, 1]; 0 and 1 if there is no image."""
     channels = x.shape[1]
+    x = x.reshape(*x.shape, 1, 1) if x.ndim == 2 else x
     if not len(x):
         return (0.0,) * channels, (1.0,) * channels
     total, squares = np.zeros(channels), np.zeros(channels)
@@ -29,13 +32,15 @@ def mean_std(x: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple((mean / scale).tolist()), tuple((std / scale).tolist())
 
 
-def describe(name: str, arrays: Arrays, classes: tuple[str, ...]) -> Info:
+def describe(
+    name: str, arrays: Arrays, classes: tuple[str, ...], note: str = "", span: Any = (0.0, 1.0)
+) -> Info:
     """The facts about a user's own images. Mean and std never look at the test images."""
     mean, std = mean_std(arrays.x_train)
     shape = arrays.x_train.shape[1:]
     return Info(
         name=name,
-        shape=(shape[0], shape[1], shape[2]),
+        shape=tuple(shape),
         classes=classes,
         n_train=len(arrays.y_train),
         n_test=len(arrays.y_test),
@@ -43,7 +48,21 @@ def describe(name: str, arrays: Arrays, classes: tuple[str, ...]) -> Info:
         # A channel that never changes would be divided by zero.
         std=tuple(round(value, 4) or 1.0 for value in std),
         origin="your own",
+        note=note,
+        span=span,
     )
+
+
+def check_table(where: str, x: np.ndarray) -> np.ndarray:
+    """Rows of a table as float32, or a `RunError` that says what is wrong with them."""
+    if x.dtype.kind not in "fiub" or 0 in x.shape:
+        raise RunError(f"{where} has type {x.dtype} and shape {x.shape} (accepted: numbers (n, d))")
+    with np.errstate(over="ignore"):
+        rows = np.ascontiguousarray(x, np.float32)
+    if not np.isfinite(rows).all():
+        row, column = np.argwhere(~np.isfinite(rows))[0]
+        raise RunError(f"{where}: row {row}, column {column} is {x[row, column]}: not a number")
+    return rows
 
 
 def check_labels(where: str, y: np.ndarray, count: int, n_classes: int | None) -> np.ndarray:

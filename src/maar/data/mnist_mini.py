@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from maar.data.address import Address
 from maar.data.dataset import Arrays
 from maar.data.mnist import MNIST
 from maar.data.npz import Npz
@@ -19,7 +20,7 @@ _FILE = "mnist_mini.npz"
 
 def decode(folder: Path) -> Arrays:
     """Read the embedded file."""
-    return Npz(folder / _FILE).arrays()
+    return Npz(Address("npz", folder / _FILE)).arrays()
 
 
 MNIST_MINI = Published(

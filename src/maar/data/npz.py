@@ -3,7 +3,8 @@
     np.savez("mine.npz", x_train=..., y_train=..., x_test=..., y_test=...)
 
 `x_test` and `y_test` alone suffice for certification, `x_train` and `y_train` for training.
-Images are uint8, or floats in [0, 1]; (n, h, w), (n, h, w, c) or (n, c, h, w). Optional:
+Images are uint8, or floats in [0, 1]; (n, h, w), (n, h, w, c) or (n, c, h, w). The rows of a table
+are (n, d), any numbers; `low` and `high`, if there, are the range of each feature. Optional:
 `classes`, the names in label order, and `layout`, "NHWC" or "NCHW" where the shape does not tell.
 """
 
@@ -12,38 +13,62 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from maar.core import limits
 from maar.core.errors import RunError, UsageError
 from maar.core.unpacking import read_npz
+from maar.data.address import Address
 from maar.data.dataset import Arrays, Info
-from maar.data.measure import check_labels, describe
+from maar.data.measure import check_labels, check_table, describe
 
 _LAYOUTS = ("NHWC", "NCHW")
 _ARRAY = b"\x93NUMPY"
-_KEYS = ("x_train", "y_train", "x_test", "y_test", "classes", "layout")
+_KEYS = ("x_train", "y_train", "x_test", "y_test", "classes", "layout", "low", "high")
 
 
 @dataclass(frozen=True, eq=False)
 class Npz:
     """The data set in one .npz file."""
 
-    path: Path
+    OPTIONS: ClassVar[tuple[str, ...]] = ("classes",)
+    address: Address
 
     @property
     def info(self) -> Info:
         """Shape, classes and sizes; the file is read."""
-        return describe(f"npz:{self.path}", *self._content)
+        arrays, names = self._content
+        return describe(str(self.address), arrays, names, span=self._span)
 
     def arrays(self) -> Arrays:
         """The checked content of the file."""
         return self._content[0]
 
     @cached_property
+    def _file(self) -> dict[str, np.ndarray]:
+        return _read(self.address.path)
+
+    @property
+    def _span(self) -> tuple[Any, Any] | None:
+        """The range of each value: [0, 1] for images; of a table, what the file says, or none."""
+        arrays, path = self._content[0], self.address.path
+        if arrays.x_train.ndim > 2:
+            return 0.0, 1.0
+        ends = [self._file.get(name) for name in ("low", "high")]
+        if all(end is None for end in ends):
+            return None
+        return span_of(str(path), arrays, *ends)
+
+    @cached_property
     def _content(self) -> tuple[Arrays, tuple[str, ...]]:
-        return _checked(self.path, _read(self.path))
+        path = self.address.path
+        arrays, names = _checked(path, self._file)
+        asked = self.address.names("classes")
+        if asked and len(asked) < len(names):
+            raise UsageError(f"classes names {len(asked)} classes, {path} has {len(names)}")
+        return arrays, asked or names
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
@@ -87,10 +112,31 @@ def _checked(path: Path, content: dict[str, np.ndarray]) -> tuple[Arrays, tuple[
     return Arrays(**parts), names
 
 
+def span_of(
+    where: str, arrays: Arrays, low: np.ndarray | None, high: np.ndarray | None
+) -> tuple[Any, Any]:
+    """The least and greatest value of each feature; every row must lie between."""
+    width = arrays.x_train.shape[1:]
+    ends = []
+    for name, end, default in (("low", low, -np.inf), ("high", high, np.inf)):
+        end = np.asarray(default if end is None else end)
+        if end.dtype.kind not in "fiu" or end.shape not in ((), width) or np.isnan(end).any():
+            raise RunError(f"{where}: {name} has shape {end.shape} (accepted: one or {width[0]})")
+        ends.append(np.broadcast_to(end.astype(np.float64), width))
+    for x in (arrays.x_train, arrays.x_test):
+        if ((x < ends[0]) | (x > ends[1])).any():
+            row, column = np.argwhere((x < ends[0]) | (x > ends[1]))[0]
+            raise RunError(f"{where}: {x[row, column]:g} in column {column} is not in its range")
+    return ends[0].tolist(), ends[1].tolist()
+
+
 def _images(where: str, x: np.ndarray, layout: str | None) -> np.ndarray:
+    if x.ndim == 2:
+        return check_table(where, x)
     if x.ndim not in (3, 4) or 0 in x.shape:
         raise RunError(
-            f"{where} has shape {x.shape} (accepted: (n, h, w), (n, h, w, c) or (n, c, h, w))"
+            f"{where} has shape {x.shape} (accepted: images (n, h, w), (n, h, w, c) or "
+            "(n, c, h, w), or the rows of a table (n, d))"
         )
     if x.dtype != np.uint8:
         if x.dtype.kind != "f":

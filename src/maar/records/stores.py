@@ -24,7 +24,7 @@ from maar.core.errors import RunError, UsageError
 from maar.core.seals import BrokenSeal, holds, open_line, strict_json
 from maar.core.unpacking import read_limited
 from maar.records.checks import MOST_IMAGES, About, indices_of, spans, text, whole
-from maar.records.reading import number, word
+from maar.records.reading import number, word, words
 from maar.records.verdicts import Record, check_record
 
 LOCK = ".lock"
@@ -40,6 +40,8 @@ SEALED = 3
 """The first format with seals."""
 EVIDENCE = "counterexample"
 LAST = "last_seal"
+PERTURBATION = "perturbation.npz"
+"""The radius of each place and the range, where they are not one eps in [0, 1]."""
 
 Subject = dict[str, Any]
 """What the lines are about: hashes of weights and data, eps, verifiers."""
@@ -83,6 +85,16 @@ class Manifest:
     def eps(self) -> float:
         """Radius of a certification; 0 for a search of radii."""
         return number(self.subject, "eps") or 0.0
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes in label order; empty in folders of earlier versions."""
+        return words(self.content, "classes")
+
+    @property
+    def prepared(self) -> str:
+        """What was done to the images before anything else saw them; empty for nothing."""
+        return word(self.content, "prepared")
 
     @property
     def hash(self) -> str:

@@ -26,6 +26,7 @@ from maar.records.stores import (
     LAST,
     LOCK,
     MANIFEST,
+    PERTURBATION,
     SUMMARY,
     VERDICT_LINES,
     Form,
@@ -39,6 +40,12 @@ from maar.records.verdicts import Record
 
 # Facts beside the subject that follow from it: folders of one key have the same.
 DETERMINED = ("split", "images", "verifiers")
+
+
+def keep_perturbation(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write the numbers behind the hash `perturbation` of a subject, once."""
+    if not (path / PERTURBATION).exists():
+        write_bytes(path / PERTURBATION, _npz(arrays))
 
 
 class Store:

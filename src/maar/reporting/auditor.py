@@ -11,17 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import cache
 
 import maar
-from maar.core.errors import MaarError, UsageError
-from maar.data import info
+from maar.core.errors import UsageError
 from maar.records.audits import AuditOutcome, read_audit
 from maar.records.checks import spans
 from maar.records.reading import Object, Reader, count, number, numbers, word, words
 from maar.records.verdicts import VERDICTS
 from maar.reporting.collect import Collected, Run, Store
-from maar.reporting.gallery import counterexamples
+from maar.reporting.gallery import class_name, counterexamples
 from maar.reporting.model import Cell, Column, Notice, Report, Section, Table
 from maar.reporting.results import cascade_table
 from maar.reporting.systems import eps_text, evidence_of, plain
@@ -134,6 +132,20 @@ def _glance(store: Store) -> tuple[tuple[str, str], ...]:
     )
 
 
+def _within(store: Store) -> str:
+    """Say which changes a verified image withstands."""
+    if moves := word(store.content, "moves"):
+        return f"change of its inputs within {moves}"
+    return f"change of at most {eps_text(store.eps)} in every pixel"
+
+
+def _scale(store: Store) -> str:
+    if word(store.content, "moves"):
+        return "Which input may change by how much is kept beside the verdicts, under that hash."
+    eps = eps_text(store.eps)
+    return f"Pixels lie between 0 and 1, so {eps} is {255 * store.eps:.3g} of 255 steps."
+
+
 def _share(images: int, of: int) -> str:
     return f"{100 * images / of:.1f} %"
 
@@ -141,12 +153,10 @@ def _share(images: int, of: int) -> str:
 def _claim(store: Store) -> Iterator[str]:
     summary, of = store.summary, store.images
     counts = {verdict: count(summary, verdict) for verdict in VERDICTS}
-    eps = eps_text(store.eps)
     yield (
         f"{counts['verified']:,} of {of:,} images ({_share(counts['verified'], of)}) are verified: "
         f"the network {store.network} answers each of them correctly, and it is proved that no "
-        f"change of at most {eps} in every pixel changes the answer. Pixels lie between 0 and 1, "
-        f"so {eps} is {255 * store.eps:.3g} of 255 steps of brightness."
+        f"{_within(store)} changes the answer. {_scale(store)}"
     )
     broken = counts["falsified"]
     if broken:
@@ -203,7 +213,8 @@ def _subject(store: Store) -> Table:
         "data": store.data,
         "hash of the data": word(store.subject, "data"),
         "images": f"{store.images:,} of {store.of:,} {store.split} images: {_listed(store.lines)}",
-        "radius": f"{eps_text(store.eps)} in the maximum norm, on pixels between 0 and 1",
+        "prepared": word(store.content, "prepared"),
+        "region": f"every {_within(store)}. {_scale(store)}",
         "verifiers": f"{', '.join(store.verifiers)}"
         + (f" (preset {store.preset})" if store.preset else ""),
         "time": f"{store.seconds:,.1f} s in all verifiers",
@@ -237,6 +248,12 @@ def _audit_said(store: Store, audit: AuditOutcome) -> Iterator[str]:
     if audit.key != store.key:
         yield "The audit beside these verdicts is about another certification: it counts nothing."
         return
+    if store.is_sealed and audit.last_seal != store.last_seal:
+        yield (
+            "The audit beside these verdicts is of an earlier state: verdicts were added or "
+            f"changed since. `maar audit {shlex.quote(str(store.path))}` checks them all."
+        )
+        return
     who = f"`maar audit` of maar {audit.maar}, on {audit.machine}, {audit.made}"
     what = f"{audit.images:,} of {audit.of:,} images"
     if audit.disagreements:
@@ -250,8 +267,7 @@ def _audit_said(store: Store, audit: AuditOutcome) -> Iterator[str]:
             f"{audit.verified:,} verified images it proved {audit.verified - audit.on_trust:,} "
             f"again; {audit.on_trust:,} withstood its attack and rest on trust."
         )
-    if audit.lines != len(store.lines) and audit.of != len(store.lines):
-        yield "Verdicts were added after the audit: they are not part of it."
+    yield "This is what `audit.json` beside the verdicts says; whoever doubts it repeats the audit."
 
 
 def _audited(audit: AuditOutcome | None) -> Table | None:
@@ -276,7 +292,7 @@ def _classes(store: Store) -> Table:
         cells = (Cell(f"{counts[name]:,}", counts[name]) for name in verdicts)
         rows.append(
             (
-                plain(_class(store.data, label)),
+                plain(class_name(store, label)),
                 Cell(f"{100 * share:.1f}", share),
                 Cell(f"{images:,}", images),
                 *cells,
@@ -289,21 +305,6 @@ def _classes(store: Store) -> Table:
         *(Column(name, numeric=True) for name in verdicts),
     )
     return Table("classes", "Verdicts by class", columns, tuple(rows))
-
-
-@cache
-def _names(data: str) -> tuple[str, ...]:
-    try:
-        return info(data).classes
-    except (MaarError, OSError):
-        return ()  # images of one's own that are not here
-
-
-def _class(data: str, label: object) -> str:
-    names = _names(data)
-    is_known = isinstance(label, int) and 0 <= label < len(names)
-    name = names[label] if is_known and isinstance(label, int) else ""
-    return str(label) if name in ("", str(label)) else f"{name} ({label})"
 
 
 def _margins(store: Store) -> Table | None:
@@ -319,7 +320,7 @@ def _margins(store: Store) -> Table | None:
     rows = tuple(
         (
             Cell(str(line["index"]), line["index"]),
-            plain(_class(store.data, line["label"])),
+            plain(class_name(store, line["label"])),
             Cell(f"{bound:.4g}", bound),
             plain(str(line.get("by") or "")),
         )
@@ -348,7 +349,8 @@ def _unknown(store: Store) -> Iterator[str]:
 def _repeat(store: Store, checker: Object, command: str) -> Iterator[str]:
     source, path = store.source, shlex.quote(str(store.path))
     network = word(source, "network") or store.network
-    flags = [shlex.quote(network), "--data", shlex.quote(store.data), "--eps", eps_text(store.eps)]
+    data = word(store.content, "data")
+    flags = [shlex.quote(network), "--data", shlex.quote(data), "--eps", eps_text(store.eps)]
     if store.weights != "model":
         flags += ["--weights", store.weights]
     if store.preset:
@@ -362,7 +364,8 @@ def _repeat(store: Store, checker: Object, command: str) -> Iterator[str]:
         flags += ["--limit", str(len(store.lines))] if len(store.lines) < store.of else []
     elif len(store.lines) <= 100:
         flags += ["--indices", ",".join(map(str, sorted(store.lines)))]
-    yield f"Certify again, into a new folder: `maar certify {' '.join(flags)} --out again`"
+    if not word(store.content, "moves"):
+        yield f"Certify again, into a new folder: `maar certify {' '.join(flags)} --out again`"
     yield f"Check these verdicts by other code: `maar audit {path}`"
     certificates = store.path / "certificates"
     if certificates.is_dir() or checker:

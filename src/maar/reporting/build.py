@@ -176,6 +176,7 @@ def _title(found: Collected) -> str:
 def _facts(found: Collected) -> list[tuple[str, str]]:
     states = Counter(run.state for run in found.runs if run.state)
     datasets = dict.fromkeys(run.data for run in found.runs if run.data)
+    prepared = (store.prepared for store in (*found.certifications, *found.radii))
     facts = {
         **{f"{state} {'run' if n == 1 else 'runs'}": str(n) for state, n in states.items()},
         **_number(sum(not run.state for run in found.runs), "network", " without a run"),
@@ -183,6 +184,7 @@ def _facts(found: Collected) -> list[tuple[str, str]]:
         **_number(len(found.radii), "search", " of radii", plural="searches"),
         **_number(len(found.experiments), "experiment"),
         "data": ", ".join(datasets),
+        "images": "; ".join(dict.fromkeys(filter(None, prepared))),
     }
     return [(name, text) for name, text in facts.items() if text]
 

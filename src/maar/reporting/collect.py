@@ -39,6 +39,8 @@ class Store(Manifest):
     """By index of the image."""
     summary: Object
     """What the lines add up to."""
+    last_seal: str
+    """Of the last line; the key, where there are no seals."""
 
     @property
     def images(self) -> int:
@@ -218,7 +220,11 @@ def _store(path: Path, reader: Reader) -> Store | None:
             tell(f"{file} is not the counterexample that its line names")
     name = "largest" if is_radius else "eps"
     summary = {name: number(manifest.subject, name) or 0.0, **_counted(stored, is_radius)}
-    return Store(**vars(manifest), path=path, lines=stored.records, summary=summary)
+    about = vars(manifest)
+    if moves := word(manifest.content, "moves"):  # never to be taken for one eps in [0, 1]
+        about = {**about, "data": f"{manifest.data}, {moves}"}
+    last = stored.seals[-1]
+    return Store(**about, path=path, lines=stored.records, summary=summary, last_seal=last)
 
 
 def _counted(stored: Stored, is_radius: bool) -> Object:

@@ -12,11 +12,11 @@ from maar.core import limits
 from maar.core.errors import MaarError
 from maar.core.unpacking import read_npz
 from maar.data import DATASETS, info
+from maar.data.images import data_uri
 from maar.records.reading import Object, count, number
 from maar.records.stores import MODEL
 from maar.reporting.collect import Collected, Run, Store
 from maar.reporting.model import Gallery, GalleryItem, Picture
-from maar.reporting.png import data_uri
 from maar.reporting.systems import eps_text, evidence_of
 
 SHOWN = 48
@@ -93,7 +93,7 @@ def _counterexample(
     if pictures is None:
         return None
     facts = {
-        "answer": class_name(store.data, line.get("target")),
+        "answer": class_name(store, line.get("target")),
         "margin": _signed(number(line, "margin")),
         "eps": eps_text(store.eps),
         "found by": str(line.get("by") or ""),
@@ -110,7 +110,7 @@ def _with_radius(run: Run, store: Store, line: Object, problems: list[str]) -> G
         # Towards the safe side, each.
         "proved up to": f"{math.floor(lower * 1e4) / 1e4:.4f} by {line.get('lower_by')}",
         "broken at": f"{math.ceil(upper * 1e4) / 1e4:.4f} by {line.get('upper_by')}",
-        "answer there": class_name(store.data, line.get("target")),
+        "answer there": class_name(store, line.get("target")),
         "margin": _signed(number(line, "margin")),
     }
     return _item(run, store, line, pictures, facts)
@@ -124,7 +124,7 @@ def _item(
     return GalleryItem(
         run.name,
         line["index"],
-        class_name(store.data, count(line, "label")),
+        class_name(store, count(line, "label")),
         pictures,
         tuple((name, text) for name, text in facts.items() if text),
         evidence_of(store, run),
@@ -167,11 +167,12 @@ def difference(x: np.ndarray, x_adv: np.ndarray, factor: float = 10.0) -> np.nda
     return np.stack([1 - down, 1 - up - down, 1 - up])
 
 
-def class_name(data: str, label: object) -> str:
-    """A class as people call it, where the data set is one of maar's; else its number."""
+def class_name(store: Store, label: object) -> str:
+    """A class as the manifest calls it, or the data set if it is one of maar's; else its number."""
     if not isinstance(label, int) or isinstance(label, bool):
         return ""
-    classes = info(data).classes if data in DATASETS else ()
+    known = info(store.data).classes if store.data in DATASETS else ()
+    classes = store.classes or known
     name = classes[label] if 0 <= label < len(classes) else ""
     return str(label) if name in ("", str(label)) else f"{name} ({label})"
 

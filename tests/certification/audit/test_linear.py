@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from maar.certification.audit.linear import alpha_crown, crown, margins_of
+from maar.certification.audit.points import Limits
 from maar.domains.bound import margins
 from maar.domains.crown import Crown
 from maar.networks.layers import Normalize, Residual
@@ -48,7 +49,7 @@ def residual(seed):
 def case(build, seed, eps):
     net = build(seed).eval().double().requires_grad_(False)
     x = torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(seed)).float()
-    enclosed, rows = margins_of(net, x, 1, eps)
+    enclosed, rows = margins_of(net, x, 1, Limits.of(eps))
     return net, x, enclosed, rows
 
 
@@ -90,7 +91,7 @@ def test_as_tight_as_the_certifiers(seed):
 
 def test_exact_on_an_affine_network(two_pixels):
     net = two_pixels.double().requires_grad_(False)
-    enclosed, rows = margins_of(net, torch.tensor([[[[0.75, 0.25]]]]), 0, 0.125)
+    enclosed, rows = margins_of(net, torch.tensor([[[[0.75, 0.25]]]]), 0, Limits.of(0.125))
     torch.testing.assert_close(crown(enclosed, rows), torch.tensor([0.25]).double())
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from maar.certification.audit.points import Limits
+
 STEPS = 20
 MOMENTUM = 0.75
 
@@ -28,13 +30,14 @@ class Worst:
 
 
 def attack(
-    net: nn.Module, x: Tensor, y: Tensor, eps: float, *, restarts: int, seeds: Sequence[int]
+    net: nn.Module, x: Tensor, y: Tensor, near: Limits, *, restarts: int, seeds: Sequence[int]
 ) -> Worst:
-    """Attack images [N, *shape] in [0, 1]: restarts x all targets, side by side.
+    """Attack images [N, *shape]: restarts x all targets, side by side.
 
     Each image has a seed of its own: what is found of it does not depend on the others.
     """
-    low, high = inside(x, eps)
+    low, high = inside(x, near)
+    eps = torch.as_tensor(near.each, dtype=torch.float32)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     worst = Worst(x.clone(), _margins(net(x).detach(), y))
     targets = _others(y, net(x[:1]).shape[1])
@@ -58,7 +61,7 @@ def _descend(
     low: Tensor,
     high: Tensor,
     worst: Worst,
-    eps: float,
+    eps: Tensor,
 ) -> Worst:
     momentum = torch.zeros_like(point)
     for step in range(STEPS):
@@ -75,10 +78,9 @@ def _descend(
         return _lower(worst, point, _margins(net(point), y))
 
 
-def inside(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def inside(x: Tensor, near: Limits) -> tuple[Tensor, Tensor]:
     """The ball's corners, rounded to float32 towards x: every point between is in the ball."""
-    exact = x.double()
-    low, high = (exact - eps).clamp_min(0), (exact + eps).clamp_max(1)
+    low, high = near.corners(x)
     low32, high32 = low.float(), high.float()
     up, down = torch.tensor(torch.inf), torch.tensor(-torch.inf)
     low32 = torch.where(low32.double() < low, torch.nextafter(low32, up), low32)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import maar
 from maar.certification import VERIFIERS
@@ -13,6 +12,7 @@ from maar.certification.presets import PRESETS, cascade
 from maar.certification.solvers import SOLVERS
 from maar.core.errors import MaarError
 from maar.data import DataSet
+from maar.data.address import Address
 
 
 @dataclass
@@ -33,6 +33,12 @@ def check_facts(folder: Folder, data: DataSet, network: str | None) -> Facts:
         facts.wrong.append(f"network is {recorded!r}, it is {network!r}")
     if not _same_data(manifest["data"], data.name):
         facts.wrong.append(f"data is {manifest['data']!r}, it is {data.name!r}")
+    for fact, here in (
+        ("classes", list(data.classes)),
+        ("prepared", data.info.note),
+    ):
+        if manifest.get(fact, here) != here:
+            facts.wrong.append(f"{fact} is {manifest[fact]!r}, it is {here!r}")
     if manifest["split"] != folder.split:
         facts.wrong.append(f"split is {manifest['split']!r}, of its subject {folder.split!r}")
     if manifest["images"] != size and folder.frame.is_sealed:
@@ -47,11 +53,10 @@ def check_facts(folder: Folder, data: DataSet, network: str | None) -> Facts:
 
 def _same_data(recorded: str, name: str) -> bool:
     """Whether a data set may have both names; one's own is named by a path, which may move."""
-    kind, colon, where = recorded.partition(":")
-    other, _, place = name.partition(":")
-    return recorded == name or (
-        bool(colon) and kind == other and Path(where).name == Path(place).name
-    )
+    if recorded == name or ":" not in recorded:
+        return recorded == name
+    one, other = Address.of(recorded), Address.of(name)
+    return (one.kind, one.path.name, one.options) == (other.kind, other.path.name, other.options)
 
 
 def _check_verifiers(folder: Folder) -> Iterator[str]:

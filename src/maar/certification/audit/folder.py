@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from maar.certification.audit.disagreement import Disagreement
 from maar.certification.audit.lines import Frame, digest, parse, read
+from maar.certification.audit.points import Limits
+from maar.core import limits
 from maar.core.eps import Eps
 from maar.core.errors import MaarError, RunError, UsageError
+from maar.core.unpacking import read_npz
 from maar.records.verdicts import Record
 
 MANIFEST = "manifest.json"
@@ -60,6 +67,27 @@ class Folder:
         source = self.manifest.get("source")
         return source if isinstance(source, dict) else {}
 
+    @cached_property
+    def near(self) -> Limits:
+        """Which inputs its verdicts are about."""
+        eps, stated = float(self.eps), self.subject.get("perturbation")
+        if stated is None:
+            return Limits.of(eps)
+        path = self.path / "perturbation.npz"
+        try:
+            arrays = read_npz(path, limits.COUNTEREXAMPLE_BYTES, keys=("each", "low", "high"))
+            each, low, high = (arrays[name] for name in ("each", "low", "high"))
+        except (MaarError, OSError, KeyError) as error:
+            raise RunError(f"{path} cannot be read: {error}") from None
+        total = hashlib.sha256()
+        for name, array in (("each", each), ("low", low), ("high", high)):
+            if array.dtype != np.float64 or array.shape != each.shape:
+                raise RunError(f"{path} is damaged: {name} is {array.dtype} {array.shape}")
+            total.update(f"{name} {array.shape}\n".encode() + array.astype("<f8").tobytes())
+        if total.hexdigest() != stated or not each.size or float(each.max()) != eps:
+            raise RunError(f"{path} does not hold the numbers that {MANIFEST} is about")
+        return Limits(eps, each, low, high)
+
     @property
     def format(self) -> int:
         """The number of the format that it was written in."""
@@ -101,7 +129,8 @@ def _begin(path: Path, manifest: dict[str, Any]) -> Folder:
         raise TypeError
     asked = indices(manifest["asked"], images) if is_sealed else None
     frame = Frame(manifest["key"], images, tuple(names), asked, is_sealed)
-    return Folder(path, manifest, Eps(about["eps"]), split, int(valid or 0), frame)
+    most = math.inf if "perturbation" in about else 1.0
+    return Folder(path, manifest, Eps(about["eps"], most), split, int(valid or 0), frame)
 
 
 def indices(spelled: str, images: int) -> frozenset[int]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_input
 
+from maar.certification.audit.points import Limits
 from maar.networks.layers import Residual
 
 SLACK = 1e-7
@@ -178,10 +179,9 @@ def _options(conv: nn.Conv2d) -> Any:
     return conv.stride, conv.padding, conv.dilation, conv.groups
 
 
-def margins_of(net: nn.Sequential, x: Tensor, y: int, eps: float) -> tuple[Enclosed, Tensor]:
+def margins_of(net: nn.Sequential, x: Tensor, y: int, near: Limits) -> tuple[Enclosed, Tensor]:
     """The ball around x [1, *shape], and the rows z_y - z_k of the other classes."""
-    x = x.double()
-    enclosed = Enclosed(net, (x - eps).clamp_min(0), (x + eps).clamp_max(1))
+    enclosed = Enclosed(net, *near.corners(x))
     one_hot = torch.eye(enclosed.out[0].shape[1], dtype=torch.float64)
     others = [k for k in range(len(one_hot)) if k != y]
     return enclosed, one_hot[y] - one_hot[others]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from maar.certification.audit.lines import digest
 from maar.core import limits
@@ -41,6 +41,53 @@ class Scores:
     def size(self) -> float:
         """How large the scores are, at least 1."""
         return max(1.0, float(np.abs(self.exact).max()))
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """Which inputs count as near: a radius and a range, numbers or one for each place."""
+
+    eps: float
+    """The largest radius."""
+    each: np.ndarray | float
+    low: np.ndarray | float = 0.0
+    high: np.ndarray | float = 1.0
+
+    @staticmethod
+    def of(eps: float) -> Limits:
+        """The usual ones: one radius, pixels in [0, 1]."""
+        return Limits(eps, eps)
+
+    def corners(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The ends of the box around x [N, *shape], in float64."""
+        each, low, high = (torch.as_tensor(a, dtype=torch.float64) for a in self._arrays)
+        x = x.double()
+        return torch.maximum(x - each, low), torch.minimum(x + each, high)
+
+    def faults(self, x: np.ndarray, point: np.ndarray) -> list[str]:
+        """Return why a point is not near x; empty if it is."""
+        wide, there = x.astype(np.float64), point.astype(np.float64)
+        wrong = []
+        if not bool(((there >= self.low) & (there <= self.high)).all()):
+            span = "[0, 1]" if isinstance(self.low, float) else "their range"
+            wrong.append(
+                f"the counterexample has pixels in [{point.min():.6g}, {point.max():.6g}], "
+                f"outside {span}"
+            )
+        # Differences of float32 numbers in [0, 1] are exact in float64, others up to one rounding.
+        away = np.abs(there - wide)
+        if not isinstance(self.low, float):
+            away = np.where(away > 0, np.nextafter(away, np.inf), 0.0)
+        over = away - self.each
+        if bool((over > 0).any()):
+            worst = int(over.argmax())
+            allowed = float(np.broadcast_to(self.each, away.shape).flat[worst])
+            wrong.append(f"the counterexample is {away.flat[worst]:.9g} away, eps is {allowed:.9g}")
+        return wrong
+
+    @property
+    def _arrays(self) -> tuple[np.ndarray | float, ...]:
+        return self.each, self.low, self.high
 
 
 class Judge:
@@ -89,7 +136,7 @@ def check_misclassified(scores: Scores, y: int) -> list[str]:
 
 
 def check_falsified(
-    record: Record, path: Path, x: np.ndarray, y: int, eps: float, judge: Judge
+    record: Record, path: Path, x: np.ndarray, y: int, near: Limits, judge: Judge
 ) -> list[str]:
     """The file of a counterexample, and the point in it."""
     try:
@@ -108,15 +155,7 @@ def check_falsified(
     point = arrays["x_adv"]
     if point.dtype != np.float32 or point.shape != x.shape or not np.isfinite(point).all():
         return [*wrong, f"the counterexample is no float32 image of shape {x.shape}"]
-    if not (point.min() >= 0 and point.max() <= 1):
-        wrong.append(
-            f"the counterexample has pixels in [{point.min():.6g}, {point.max():.6g}], "
-            "outside [0, 1]"
-        )
-    # Differences of float32 numbers in [0, 1] are exact in float64.
-    distance = float(np.abs(point.astype(np.float64) - x.astype(np.float64)).max())
-    if distance > eps:
-        wrong.append(f"the counterexample is {distance:.9g} away, eps is {eps:.9g}")
+    wrong += near.faults(x, point)
     scores = judge.scores(point)
     why = wrong_about(scores, y)
     if why:
@@ -125,7 +164,7 @@ def check_falsified(
     return wrong + _check_claims(record, arrays, scores, y)
 
 
-def breaks(path: Path, x: np.ndarray, y: int, eps: float, judge: Judge) -> bool:
+def breaks(path: Path, x: np.ndarray, y: int, near: Limits, judge: Judge) -> bool:
     """Return whether a file of another verdict's image holds a counterexample after all."""
     try:
         point = _arrays(path)["x_adv"]
@@ -133,9 +172,7 @@ def breaks(path: Path, x: np.ndarray, y: int, eps: float, judge: Judge) -> bool:
         return False
     if point.dtype != np.float32 or point.shape != x.shape or not np.isfinite(point).all():
         return False
-    distance = float(np.abs(point.astype(np.float64) - x.astype(np.float64)).max())
-    is_inside = point.min() >= 0 and point.max() <= 1 and distance <= eps
-    return bool(is_inside) and not wrong_about(judge.scores(point), y)
+    return not near.faults(x, point) and not wrong_about(judge.scores(point), y)
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:

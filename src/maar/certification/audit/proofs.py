@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from maar.certification import VERIFIERS
 from maar.certification.audit.attack import attack
 from maar.certification.audit.linear import SLACK, alpha_crown, crown, margins_of
-from maar.certification.audit.points import lead
+from maar.certification.audit.points import Limits, lead
 from maar.certification.audit.repeat import Repeated, rebuild, repeat
 from maar.certification.network import Network
 from maar.certification.query import Query
 from maar.certification.verdict import Status, proves
+from maar.regions.perturbation import Perturbation
 
 # How an image was checked. Of one that is on trust nothing was proved again; one that claims
 # nothing, as every class is open, was attacked.
@@ -39,12 +40,14 @@ class Task:
     """Settings common to all images. `complete`: seconds for another complete verifier, or 0."""
 
     net: nn.Sequential
-    eps: float
+    near: Limits
     restarts: int
     seed: int
     complete: float = 0.0
     settings: Mapping[str, str] = field(default_factory=dict)
     """The verifiers of the folder by name, as its key spells them."""
+    moves: Perturbation | None = None
+    """The same as `near` for maar's own verifiers, where it is not the usual one."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class Checker:
     def _attack(
         self, indices: list[int], x: Tensor, y: list[int], restarts: int, seeds: list[int]
     ) -> list[Seen]:
-        worst = attack(self.net, x, torch.tensor(y), self.task.eps, restarts=restarts, seeds=seeds)
+        worst = attack(self.net, x, torch.tensor(y), self.task.near, restarts=restarts, seeds=seeds)
         with torch.no_grad():
             scores = self.exact(worst.point.double()).numpy()
         away = (worst.point.double() - x.double()).abs().flatten(1).max(1).values.tolist()
@@ -123,7 +126,9 @@ class Checker:
         if not claim.classes:
             return seen
         self.network = self.network or Network(self.net, tuple(x.shape[1:]))
-        repeated = repeat(self.bounds, claim.asked, self.network, x, y, self.task.eps)
+        repeated = repeat(
+            self.bounds, claim.asked, self.network, x, y, self.task.near.eps, self.task.moves
+        )
         seen = dataclasses.replace(seen, repeated=repeated)
         if seen.level != TRUST:
             return seen
@@ -142,7 +147,7 @@ class Checker:
 
     def _bound(self, seen: Seen, x: Tensor, y: int, claim: Claim) -> Seen:
         """CROWN of the auditor's own, then alpha-CROWN for what it leaves open."""
-        enclosed, rows = margins_of(self.exact, x, y, self.task.eps)
+        enclosed, rows = margins_of(self.exact, x, y, self.task.near)
         classes = [k for k in range(len(rows) + 1) if k != y]
         claimed = torch.tensor([k in claim.classes for k in classes])
         level, lb = CROWN, crown(enclosed, rows)
@@ -162,7 +167,8 @@ class Checker:
         if name not in VERIFIERS:
             return seen
         assert self.network is not None
-        query = Query.of(self.network, x, y, self.task.eps, seed=self.task.seed + seen.index)
+        seed, eps = self.task.seed + seen.index, self.task.near.eps
+        query = Query.of(self.network, x, y, eps, seed, self.task.moves)
         query = dataclasses.replace(query, deadline=time.monotonic() + self.task.complete)
         verifier = VERIFIERS[name]()
         with contextlib.suppress(TypeError):  # one without a limit of its own

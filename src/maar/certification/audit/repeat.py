@@ -20,6 +20,7 @@ from maar.certification.presets import PRESETS
 from maar.certification.query import Query
 from maar.certification.verdict import Status
 from maar.certification.verifier import Verifier
+from maar.regions.perturbation import Perturbation
 
 SECONDS = 120.0
 """For all bounds of an image; certification gives as many by default."""
@@ -69,13 +70,14 @@ def repeat(
     x: Tensor,
     y: int,
     eps: float,
+    moves: Perturbation | None = None,
 ) -> Repeated | None:
     """Ask the bounds among `names` in turn; None if one is not known here, or time was up."""
     asked = [name for name in names if name in BOUNDS]
     if not asked or any(name not in bounds for name in asked):
         return None
     cascade = Cascade(tuple(bounds[name] for name in asked), timeout=SECONDS)
-    query, start = Query.of(network, x, y, eps), time.monotonic()
+    query, start = Query.of(network, x, y, eps, moves=moves), time.monotonic()
     (begun,) = cascade.begin([query])
     settled = begun if begun.is_final else cascade.settle(query, begun)
     if settled.status is Status.ERROR or time.monotonic() - start > SECONDS:

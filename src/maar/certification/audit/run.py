@@ -26,6 +26,7 @@ from maar.certification.audit.points import (
     FLOAT32,
     FLOAT64,
     Judge,
+    Limits,
     Runner,
     breaks,
     check_falsified,
@@ -36,6 +37,7 @@ from maar.certification.audit.proofs import TRUST, Claim, Job, Seen, Task
 from maar.data import DataSet
 from maar.networks import weights_hash
 from maar.records.verdicts import Record
+from maar.regions.perturbation import Perturbation
 
 # Images attacked at once, each with all its targets: more rows than a core has use for.
 TOGETHER = 8
@@ -113,6 +115,8 @@ def audit(
     """
     facts = check_facts(folder, data, name)
     report = Report([], [*folder.notes, *facts.notes])
+    if not isinstance(folder.near.each, float):
+        report.notes.append("perturbation.npz has the radius of each place, and the range")
     report.checked["facts"] = not facts.wrong
     for what in facts.wrong:
         report.say(None, f"{MANIFEST}: {what}")
@@ -178,7 +182,7 @@ def _replay(
             _enter(report, record, REPLAYED, check_misclassified(scores, y))
         elif record["verdict"] == "falsified":
             path = folder.counterexample(index)
-            found = check_falsified(record, path, x, y, float(folder.eps), judge)
+            found = check_falsified(record, path, x, y, folder.near, judge)
             tried = "misclassified" in record["times"]
             if tried and lead(scores.exact, y)[1] > FLOAT32 * scores.size():
                 found.append("falsified, but it is misclassified without any attack")
@@ -187,7 +191,7 @@ def _replay(
             _enter(report, record, "", [])
         else:
             path = folder.counterexample(index)
-            if path.is_file() and breaks(path, x, y, float(folder.eps), judge):
+            if path.is_file() and breaks(path, x, y, folder.near, judge):
                 report.say(index, f"{record['verdict']}, but counterexamples/{path.name} breaks it")
             continue  # counted when it has been attacked
         progress(1)
@@ -218,7 +222,7 @@ def _check_proofs(
     names, spelled = folder.frame.verifiers, folder.subject["verifiers"]
     settings = dict(zip(names, spelled, strict=True)) if len(names) == len(spelled) else {}
     options = (strength.restarts, strength.seed, strength.complete, settings)
-    task = Task(net, float(folder.eps), *options)
+    task = Task(net, folder.near, *options, moves=moves_of(folder.near))
     broken, proved = [], []
     with contextlib.closing(check_all(task, jobs, workers)) as results:
         for seen in (each for part in results for each in part):
@@ -237,6 +241,13 @@ def _check_proofs(
         report.notes.append(f"the attack breaks {len(broken)} of the open images: {_few(broken)}")
     if proved:
         report.notes.append(f"bounds prove {len(proved)} of the open images: {_few(proved)}")
+
+
+def moves_of(near: Limits) -> Perturbation | None:
+    """Return the same question for maar's own verifiers; None for the usual one."""
+    if isinstance(near.each, float):
+        return None
+    return Perturbation(*(np.asarray(a, np.float64) for a in (near.each, near.low, near.high)))
 
 
 def _few(images: list[int]) -> str:

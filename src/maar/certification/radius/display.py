@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -58,7 +58,7 @@ def spell(radius: float, end: str) -> str:
     return f"{digits / 1e4:.4f}"
 
 
-def each(records: Iterable[Record]) -> RenderableType:
+def each(records: Iterable[Record], classes: Sequence[str] = ()) -> RenderableType:
     """Image by image."""
     heads = ("image", "label", "proved up to", "by", "broken at", "by", "as")
     shown = table(*heads, right={*heads} - {"by"})
@@ -66,11 +66,17 @@ def each(records: Iterable[Record]) -> RenderableType:
         upper, target = record["upper"], record.get("target")
         shown.add_row(
             str(record["index"]),
-            str(record["label"]),
+            spell_class(record["label"], classes),
             spell(record["lower"], "lower"),
             record["lower_by"] or "",
             "" if upper is None else spell(upper, "upper"),
             record["upper_by"] or ("" if record["verdict"] != "error" else "error"),
-            "" if target is None else str(target),
+            "" if target is None else spell_class(target, classes),
         )
     return shown
+
+
+def spell_class(label: int, classes: Sequence[str]) -> str:
+    """Return a class by name where it has one other than its number."""
+    name = classes[label] if label < len(classes) else ""
+    return str(label) if name in ("", str(label)) else f"{name} ({label})"

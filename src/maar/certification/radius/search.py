@@ -16,6 +16,7 @@ from maar.certification.verdict import Status
 from maar.certification.verifiers.misclassified import Misclassified
 from maar.certification.verifiers.pgd import Pgd
 from maar.certification.workers import Task
+from maar.regions.perturbation import Perturbation
 
 # What can break an image but not prove it.
 ATTACKS = (Misclassified, Pgd)
@@ -60,7 +61,7 @@ class RadiusTask(Task):
 
     def settle(self, network: Network, job: Job, begun: Settled) -> Measured:
         """Find the radius of one image."""
-        return Search(network, self.cascade, job).run(self.eps, self.tolerance)
+        return Search(network, self.cascade, job, self.moves).run(self.eps, self.tolerance)
 
 
 class Search:
@@ -70,8 +71,10 @@ class Search:
     broke, where attacks would be in vain.
     """
 
-    def __init__(self, network: Network, cascade: Cascade, job: Job) -> None:
-        self.network, self.job = network, job
+    def __init__(
+        self, network: Network, cascade: Cascade, job: Job, moves: Perturbation | None = None
+    ) -> None:
+        self.network, self.job, self.moves = network, job, moves
         self.x = torch.from_numpy(job.x)[None]
         self.found = Measured()
         attacks, proofs = [], []
@@ -117,7 +120,8 @@ class Search:
 
     def _ask(self, eps: float, cascade: Cascade) -> Status:
         found = self.found
-        query = Query.of(self.network, self.x, self.job.y, eps, self.job.index)
+        moves = None if self.moves is None else self.moves.at(eps)
+        query = Query.of(self.network, self.x, self.job.y, eps, self.job.index, moves)
         settled = cascade.settle(query)
         seconds = sum(settled.times.values())
         found.questions.append(Question(eps, settled.status.value, settled.by, seconds))
@@ -147,5 +151,7 @@ class Search:
 
 
 def distance(point: np.ndarray, x: np.ndarray) -> float:
-    """In the maximum norm; exact, as both are float32 in [0, 1]."""
-    return float(np.abs(point.astype(np.float64) - x.astype(np.float64)).max(initial=0.0))
+    """In the maximum norm; exact for float32 in [0, 1], else rounded up."""
+    far = float(np.abs(point.astype(np.float64) - x.astype(np.float64)).max(initial=0.0))
+    is_exact = min(x.min(), point.min()) >= 0 and max(x.max(), point.max()) <= 1
+    return far if is_exact or not far else float(np.nextafter(far, np.inf))
