@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "maar.api.bounding": ("attack", "bounds"),
+    "maar.api.certificates": ("check",),
     "maar.api.certifying": ("certify", "radius"),
     "maar.api.checking": ("audit", "verify"),
     "maar.api.converting": ("convert",),
@@ -68,6 +69,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from maar.api.bounding import attack as attack
     from maar.api.bounding import bounds as bounds
+    from maar.api.certificates import check as check
     from maar.api.certifying import certify as certify
     from maar.api.certifying import radius as radius
     from maar.api.checking import audit as audit

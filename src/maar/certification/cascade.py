@@ -46,6 +46,8 @@ class Settled:
     error: str = ""
     reason: str = ""
     """Why a complete verifier ended with unknown before its time was up."""
+    proof: bytes | None = field(default=None, repr=False)
+    """The certificate, where one was asked for and could be written."""
 
     @property
     def is_final(self) -> bool:

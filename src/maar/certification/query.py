@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from maar.certificates.notes import Notes
 from maar.certification.network import Network
 from maar.domains.bound import margins
 from maar.regions import Ball
@@ -41,6 +42,8 @@ class Query:
     deadline: float = math.inf
     moves: Perturbation | None = None
     """Where the input may move, unless it is by eps everywhere within [0, 1]."""
+    notes: Notes | None = field(default=None, repr=False)
+    """Where verifiers leave what a certificate needs; None where none is asked for."""
 
     @staticmethod
     def of(
@@ -50,10 +53,11 @@ class Query:
         eps: float,
         seed: int = 0,
         moves: Perturbation | None = None,
+        notes: Notes | None = None,
     ) -> Query:
         """The whole question: every class but y is open."""
         targets = tuple(k for k in range(network.classes) if k != y)
-        return Query(network, x, y, eps, targets, seed, moves=moves)
+        return Query(network, x, y, eps, targets, seed, moves=moves, notes=notes)
 
     def narrowed(self, targets: Iterable[int]) -> Query:
         """The same question about fewer classes."""

@@ -16,10 +16,12 @@ import torch
 from torch import nn
 
 import maar
+from maar.certificates.folder import subject_of
 from maar.certification.display import Display, counts, result, subject
 from maar.certification.inquiry import Inquiry
 from maar.certification.network import Network
 from maar.certification.presets import choose
+from maar.certification.proving import certifiable
 from maar.certification.record import make_record
 from maar.certification.work import work
 from maar.certification.workers import LOCAL, Task, Team
@@ -27,6 +29,7 @@ from maar.core.eps import Eps
 from maar.core.errors import UsageError
 from maar.core.machine import machine
 from maar.data import DataSet
+from maar.exchange.onnx_out import onnx_bytes
 from maar.networks.checking import LayerError
 from maar.records.stores import VERDICT_LINES, Subject, key_of
 from maar.records.verdicts import Tally
@@ -104,6 +107,7 @@ def make_plan(
     name: str = "",
     split: str = "test",
     source: dict[str, Any] | None = None,
+    certificates: bool = False,
     mask: Any = None,
 ) -> Plan:
     """Check the request. `limit` takes the first images of the split, `indices` those; else all.
@@ -111,6 +115,8 @@ def make_plan(
     `verifiers` are names of `VERIFIERS`; without them, `preset` is one of `PRESETS` (default:
     complete). `solver`, of `SOLVERS`, is for the mixed-integer programs of verifiers that have
     any. `timeout`: seconds for each image, all verifiers together. It is no part of the key.
+    `certificates`: verdicts come with proofs for `maar_check`; before a mixed-integer program,
+    verifiers whose proofs can be written down are asked.
     `eps` and `mask` are those of `maar.regions.perturbation`.
     """
     eps, moves = perturbation(eps, data.shape, data.info.span, mask)
@@ -120,6 +126,8 @@ def make_plan(
     if solver is not None:
         cascade = cascade.with_solver(solver)
     cascade = replace(cascade, timeout=timeout)
+    if certificates:
+        cascade = certifiable(cascade)
     chosen = _choose(data, split, limit, indices)
     try:
         network = Network(net, data.shape)
@@ -140,7 +148,15 @@ def make_plan(
         "verifiers": [repr(verifier) for verifier in cascade.verifiers],
         **({} if moves is None else {"perturbation": moves.digest}),
     }
-    task = Task(network.net, data.shape, float(eps), cascade, moves)
+    about = None
+    if certificates:
+        if moves is not None:
+            raise UsageError(
+                "certificates are about one eps for every pixel, in [0, 1]: not about eps by place"
+                " or masks"
+            )
+        about = subject_of(onnx_bytes(network.net, data.shape), str(eps))
+    task = Task(network.net, data.shape, float(eps), cascade, moves, about)
     return Plan(task, data, chosen, subject, eps, name, split, source or {}, preset)
 
 

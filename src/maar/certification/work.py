@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from maar.certificates.folder import KINDS as PROVABLE
+from maar.certificates.folder import Folder
 from maar.certification.agenda import Job
 from maar.certification.cascade import Settled
 from maar.certification.display import Display
@@ -44,28 +46,41 @@ def work(
         if plan.moves is not None:
             keep_perturbation(store.path, plan.moves.arrays())
         store.ask(plan.indices)
-        todo, tally = [], inquiry.tally(plan)
+        todo, late, tally = list[int](), set[int](), inquiry.tally(plan)
+        proofs = _proofs(plan, out)
         for index in plan.indices:
             record = store.whole(index)
             if record is not None and is_settled(record, plan.task.cascade.timeout):
                 tally.add(record)
+                if proofs and record["verdict"] in PROVABLE and not proofs.has(index):
+                    late.add(index)
+                    todo.append(index)
             else:
                 todo.append(index)
         if todo:
             store.drop_summary()
-        again = sum(index in store.records for index in todo)
+        again = sum(index in store.records for index in todo if index not in late)
         workers = workers or team.size(len(todo))
         display.begin(plan, tally, min(workers, max(1, len(todo))), again)
         try:
             jobs = jobs_of(plan, todo)
             with contextlib.closing(team.settle_all(plan.task, jobs, workers)) as results:
                 for job, settled in results:
+                    if proofs:
+                        proofs.put(job.index, settled.proof)
+                    if job.index in late:
+                        continue  # its verdict stands already
                     record = inquiry.record(job.index, job.y, settled, plan.task.cascade.timeout)
                     _enter(store, record, job, settled)
                     tally.add(record)
                     display.add(record, tally)
         finally:
             display.end(tally)  # first: a full disk must not leave the terminal in disorder
+            if proofs:
+                proofs.finish(
+                    (index, record["label"], record["verdict"])
+                    for index, record in store.records.items()
+                )
             store.write_summary(_summary(plan, inquiry, store))
         return tally, [store.records[index] for index in plan.indices]
 
@@ -76,6 +91,15 @@ def _summary(plan: Plan, inquiry: Inquiry[C], store: Store) -> dict[str, Any]:
     for record in store.records.values():
         everything.add(record)
     return {**header(plan.subject, plan.facts, store.asked), **everything.summary()}
+
+
+def _proofs(plan: Plan, out: str | Path) -> Folder | None:
+    """Where certificates go, if any are asked for."""
+    if plan.task.subject is None:
+        return None
+    folder = Folder(Path(out), plan.task.subject, f"{plan.data.name} {plan.split}")
+    folder.begin()
+    return folder
 
 
 def _require_labels(plan: Plan, store: Store) -> None:

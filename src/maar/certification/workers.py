@@ -22,10 +22,13 @@ import torch
 from torch import nn
 
 from maar.attacks import margin
+from maar.certificates.notes import Notes
+from maar.certificates.proof import Subject
 from maar.certification.agenda import LAST, Agenda, Job, Piece
 from maar.certification.cascade import Cascade, Settled
 from maar.certification.fork_server import ECHO, start
 from maar.certification.network import PRECISIONS, Network
+from maar.certification.proving import certificate
 from maar.certification.query import Query
 from maar.certification.verdict import Status
 from maar.core.errors import RunError
@@ -47,6 +50,8 @@ class Task:
     eps: float
     cascade: Cascade
     moves: Perturbation | None = None
+    subject: Subject | None = None
+    """What certificates are about; None where none are asked for."""
 
     def prepared(self) -> Prepared:
         """Compile the network now, so that the first image's time is its own."""
@@ -57,15 +62,28 @@ class Task:
 
     def begin(self, network: Network, jobs: Sequence[Job]) -> list[Settled]:
         """Find out what is found out quickly about the images of one block."""
-        return self.cascade.begin([self._query(network, job) for job in jobs])
+        queries = [self._query(network, job) for job in jobs]
+        begun = self.cascade.begin(queries)
+        for query, settled in zip(queries, begun, strict=True):
+            self._certify(query, settled)
+        return begun
 
     def settle(self, network: Network, job: Job, begun: Settled) -> Settled:
         """Settle one image; its random seed is its index, whoever works on it."""
-        return self.cascade.settle(self._query(network, job), begun)
+        query = self._query(network, job)
+        settled = self.cascade.settle(query, begun)
+        self._certify(query, settled)
+        return settled
 
     def _query(self, network: Network, job: Job) -> Query:
+        notes = None if self.subject is None else Notes()
         x = torch.from_numpy(job.x)[None]
-        return Query.of(network, x, job.y, self.eps, job.index, self.moves)
+        return Query.of(network, x, job.y, self.eps, job.index, self.moves, notes)
+
+    def _certify(self, query: Query, settled: Settled) -> None:
+        """Write the certificate of an image that is settled, if one is asked for."""
+        if self.subject is not None and settled.is_final:
+            settled.proof = certificate(query, settled, self.subject, self.cascade.timeout)
 
 
 @dataclass(frozen=True, eq=False)

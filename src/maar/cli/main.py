@@ -22,6 +22,7 @@ from maar.core.process import prepare
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("maar.cli.train", "train a network from a recipe or a TOML file; resume a run"),
     "certify": ("maar.cli.certify", "prove or break each test image of a trained network"),
+    "check": ("maar.cli.check", "check certificates by a program that trusts nothing of maar"),
     "audit": ("maar.cli.audit", "check a certification again, by other code than made it"),
     "radius": ("maar.cli.radius", "find up to which eps each test image is proved"),
     "evaluate": ("maar.cli.evaluate", "measure accuracy and latent robustness of a network"),

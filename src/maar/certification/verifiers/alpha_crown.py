@@ -41,13 +41,17 @@ class AlphaCrownVerifier:
     def _lower(self, query: Query, found: Found) -> Tensor:
         timed = replace(self.bound, seconds=query.left(self.bound.seconds))
         bound = replace(timed, slopes="last")
-        if inner_slopes(found.pre) <= self.max_inner:
+        is_small = inner_slopes(found.pre) <= self.max_inner
+        if is_small or query.notes is not None:
             with contextlib.suppress(TooLarge):
                 found = reduced(query, PRECISION, found)
-                bound = timed
+                bound = timed if is_small else bound
         if found.reduction is not None:
             rows = found.reduction.rows
-            lb, network = bound.improve(found.reduction.network, rows, found.lb)
+            improve = bound.improve
+            if query.notes is not None:
+                improve = query.notes.improving(bound, query.targets)
+            lb, network = improve(found.reduction.network, rows, found.lb)
             remember(query, replace(found, reduction=Reduction(network, rows)))
             return lb
         graph = query.network.graph(PRECISION)

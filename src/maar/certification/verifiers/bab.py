@@ -47,7 +47,8 @@ class BranchAndBound:
             target, row = query.targets[n], found.reduction.rows[torch.tensor([n])]
             network, left = found.reduction.network, end - time.monotonic()
             solve = LeafProgram(network, row)
-            proof = self.branching.prove(network, row, solve, left, lookout.look)
+            leaves = query.notes and query.notes.search(target, network, row)
+            proof = self.branching.prove(network, row, solve, left, lookout.look, leaves)
             if lookout.point is not None:
                 return Verdict(Status.FALSIFIED, counterexample=lookout.point)
             lb[target] = max(lb[target], proof.lb)

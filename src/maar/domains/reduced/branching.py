@@ -116,13 +116,16 @@ class Branching:
         solve: Solve,
         seconds: float,
         look: Callable[[Tensor], bool] = lambda points: False,
+        leaves: list[Point] | None = None,
     ) -> Proof:
         """Search until everywhere some row is positive, time is up, or `look` says to stop.
 
         `look` is shown the points at which each round's relaxed branches are lowest, [B, pixels].
-        `solve` is asked about branches in which every unstable ReLU is split.
+        `solve` is asked about branches in which every unstable ReLU is split. `leaves` gets every
+        branch that is proved.
         """
         search = self.start(reduced, rows, solve)
+        search.leaves = leaves
         search.run(clock.now() + seconds, look)
         return search.proof()
 
@@ -167,6 +170,8 @@ class Search:
         self.most = settings.room // (OBJECTS + BYTES * len(lb))
         self.closed, self.stuck = math.inf, math.inf
         self.branches, self.numbers = 0, itertools.count(1)
+        self.leaves: list[Point] | None = None
+        """Gets every branch that is proved, where somebody wants them."""
         self.done = 0.0
         """The share of the search that is closed: each split halves its branch's."""
         # The row that is furthest from proof cannot do without the others.
@@ -229,6 +234,11 @@ class Search:
             elif lb > 0:
                 self.closed = min(self.closed, lb)
                 self.done += 0.5 ** int((branch.sign != 0).sum())
+                if self.leaves is not None:
+                    fields = (best.slope[b], best.price[b], best.mix[b])
+                    self.leaves.append(
+                        Point(sign[b].to(SIGN), *(each.to(QUICK) for each in fields))
+                    )
             elif b in chosen:
                 self._split(b, lb, chosen[b], sign, best)
             elif self.is_late():
