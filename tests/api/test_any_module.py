@@ -1,5 +1,7 @@
 """Modules of common shapes through `maar.convert` and `maar.certify`, each attacked afterwards."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -209,6 +211,21 @@ def test_a_converted_chain_is_trained():
     F.cross_entropy(net(x), torch.tensor([0, 1, 2, 0])).backward()
     torch.optim.SGD(net.parameters(), 0.1).step()
     assert not torch.equal(before[0], next(model.parameters()))
+
+
+@pytest.mark.parametrize("kind", [UNet, ResNet8, Separable])
+def test_files_of_torchs_own_exporter(tmp_path, kind):
+    pytest.importorskip("onnxscript")
+    from maar.exchange.onnx_in import read_onnx
+
+    torch.manual_seed(0)
+    model, x = kind().eval(), torch.rand(3, *MODULES[kind])
+    path = tmp_path / "net.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (x[:1],), path, dynamo=True, verbose=False)
+    with torch.no_grad():
+        torch.testing.assert_close(read_onnx(path)(x), model(x), rtol=1e-5, atol=1e-5)
 
 
 class Gelu(nn.Module):

@@ -36,17 +36,18 @@ def network_of(model: Any, x: Any = None) -> nn.Sequential:
         )
     from maar.api.converting import convert
 
-    return convert(model, _example(x))
+    return convert(model, _example(x, model))
 
 
-def _example(x: Any) -> Tensor | None:
+def _example(x: Any, model: nn.Module) -> Tensor | None:
     """The first input of a batch; None if it is none (which is said later, in better words)."""
     if x is None:
         return None
     x = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x)
     if x.dim() < 2 or not len(x) or not x.is_floating_point():
         return None
-    return x[:1].detach().to("cpu", torch.float32)
+    like = next(model.parameters(), torch.zeros(()))
+    return x[:1].detach().to(like)
 
 
 def images_of(x: Any, net: nn.Sequential) -> Tensor:

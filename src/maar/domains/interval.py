@@ -21,6 +21,7 @@ from maar.domains.linear_map import Mapped
 from maar.domains.rounding import gamma, halves, outward, refuse_inexact
 from maar.networks.layers import Normalize
 from maar.networks.maps import Add, Combine, Concat
+from maar.networks.operations import is_odd
 
 # Roundings beside the sum itself: centre, radius, bias, slope, intercept, final subtraction.
 EXTRA = 16
@@ -147,10 +148,11 @@ def _affine(
     apply_abs: Callable[[Tensor], Tensor],
     bias: Tensor | None,
     terms: int,
+    repeats: int = 1,
 ) -> Out:
     """centre -> W centre + b, radius -> |W| radius; `terms` is the longest sum of products.
 
-    `bias` broadcasts against a batch of outputs.
+    `bias` broadcasts against a batch of outputs. An input comes at most `repeats` times in a sum.
     """
     value = boxes.graph.nodes[i].inputs[0]
     lb, ub = boxes.lb[value], boxes.ub[value]
@@ -169,7 +171,7 @@ def _affine(
     if bias is not None:
         size = size + bias.abs()
     # (each image's own number, so that its bounds do not depend on its batch)
-    lost = size.new_tensor([gamma(min(terms, n) + EXTRA, lb.dtype) for n in alive])
+    lost = size.new_tensor([gamma(min(terms, repeats * n) + EXTRA, lb.dtype) for n in alive])
     reach = reach + lost.view(-1, *(1 for _ in size.shape[1:])) * size
     return middle - reach, middle + reach, size
 
@@ -280,7 +282,9 @@ def _mapped(boxes: Boxes, i: int) -> Out:
         return op.linear(x) if bias is None else op.linear(x) + bias
 
     terms = op.terms(graph.shapes[value])
-    return _affine(boxes, i, apply, lambda x: op.linear(x, absolute=True), bias, terms)
+    # (a padding that reflects brings an input into a window several times)
+    repeats = terms if is_odd(op.layer) else 1
+    return _affine(boxes, i, apply, lambda x: op.linear(x, absolute=True), bias, terms, repeats)
 
 
 def _combine(boxes: Boxes, i: int) -> Out:

@@ -219,6 +219,10 @@ def resize(node: Node) -> Link:
     near = node.take("nearest_mode", "round_prefer_floor")
     node.take("cubic_coeff_a", None)
     node.take("extrapolation_value", None)
+    if node.take("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise ValueError("only keep_aspect_ratio_policy = stretch is supported")
+    if node.take("antialias", 0) or node.take("exclude_outside", 0):
+        raise ValueError("antialias and exclude_outside are not supported")
     if node.opset >= 11 and (how, near) not in NEAREST:
         raise ValueError(f"nearest by {how} and {near} is not supported")
     at = 2 if node.opset >= 11 else 1

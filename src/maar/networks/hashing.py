@@ -8,6 +8,7 @@ import json
 import torch
 from torch import nn
 
+from maar.networks.assembling import as_classifier
 from maar.networks.checking import check
 from maar.networks.layers import Residual
 from maar.networks.maps import Dag
@@ -20,9 +21,11 @@ ODD = ("padding_mode", "ceil_mode", "count_include_pad", "divisor_override")
 def weights_hash(net: nn.Sequential) -> str:
     """SHA-256 of what the network computes: its layers, their options, every parameter and buffer.
 
-    The same on every device, in training and evaluation mode, and for networks whose layers are
+    Two networks that give the same classes by one Softmax more or less have the same hash. The
+    same on every device, in training and evaluation mode, and for networks whose layers are
     merely named differently.
     """
+    net = as_classifier(net)
     check(net)
     digest = hashlib.sha256()
     _update(digest, net)

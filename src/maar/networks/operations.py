@@ -155,7 +155,7 @@ def _pair(size: Any) -> tuple[int, int]:
 
 def is_odd(layer: nn.Module) -> bool:
     """Whether a layer has options that only its own forward pass knows."""
-    if isinstance(layer, nn.Conv2d):
+    if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         return isinstance(layer.padding, str) or layer.padding_mode != "zeros"
     if isinstance(layer, nn.AvgPool2d):
         uneven = any(_pair(layer.padding)) and not layer.count_include_pad
