@@ -81,13 +81,15 @@ def command_line() -> str:
     return "\n".join(parts)
 
 
+# Whose results are shown.
+PROFILES = ("cpu", "small")
 RESULTS = """\
 # Results
 
 Accuracy and certified robustness of the networks that were trained here by `maar reproduce`, beside
 the published numbers. Each experiment has a page with its table, its sources and its command. The
-JSON files in `results/cpu` have more: the command of every run, its seconds, the machine, and which
-verifier settled how many images.
+JSON files in `results/PROFILE` have more: the command of every run, its seconds, the machine, and
+which verifier settled how many images.
 
 | experiment | data and radius | of the paper | rows | images | seeds |
 |---|---|---|---:|---:|---:|
@@ -96,7 +98,7 @@ verifier settled how many images.
 
 def measured(root: Path) -> dict[str, dict[str, Any]]:
     """Return the results by name, those of the paper's tables first."""
-    files = (root / "results" / "cpu").glob("*.json")
+    files = [each for p in PROFILES for each in (root / "results" / p).glob("*.json")]
     found = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(files)}
     return dict(sorted(found.items(), key=lambda pair: not pair[0].startswith("table1")))
 
@@ -120,7 +122,7 @@ def results(root: Path) -> str:
 
 def measurement(root: Path, name: str, result: dict[str, Any]) -> str:
     """Return the page of a result, under a heading that no other page has."""
-    text = (root / "results" / "cpu" / f"{name}.md").read_text(encoding="utf-8")
+    text = (root / "results" / result["profile"] / f"{name}.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("\n")
     return f"# {result['title']}: {settings(result)}\n{rest}\n[All results](../results.md)\n"
 
@@ -128,7 +130,7 @@ def measurement(root: Path, name: str, result: dict[str, Any]) -> str:
 def home(root: Path) -> str:
     """Return the README as the home page of the site."""
     text = (root / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
-    text = re.sub(r"\]\(results/cpu[^)]*\)", "](results.md)", text)
+    text = re.sub(r"\]\(results/(?:cpu|small)[^)]*\)", "](results.md)", text)
     links = {"examples": "tutorials/certify_your_model.md", "CONTRIBUTING.md": "contributing.md"}
     for target, page in links.items():
         text = text.replace(f"]({target})", f"]({page})")

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from maar.experiments.results import about_share
 from maar.experiments.show import caveats, markdown_table, percent, seeds, spread
 
 ROOT = Path(__file__).parents[1]
@@ -34,7 +35,8 @@ def block(result: dict[str, Any]) -> str:
     assert len(images) == 1, "rows of different images cannot stand in one table"
     return (
         f"{markdown_table(head, rows)}\n\n"
-        f"{images.pop():,} test images; mean ± standard deviation over the seeds. "
+        f"{images.pop():,} test images; mean ± standard deviation over the seeds; "
+        "in brackets the 95 % interval of the share, where fewer than three seeds are behind it. "
         "Minutes: median single-core minutes to train and certify one network, with other jobs "
         f"running ({result['hardware']}). "
         f"Not the paper's protocol: {result['banner']}. Proofs by branch and bound instead of the "
@@ -72,9 +74,14 @@ def _row(row: dict[str, Any]) -> list[str]:
     for name in ("accuracy", "certified"):
         value = row["published"].get(name)
         form = "{}" if row["is_comparable"] else "({})"
-        cells += [spread(metrics[name]), "" if value is None else form.format(percent(value))]
+        cells += [_share(metrics[name], row), "" if value is None else form.format(percent(value))]
     minutes = (median(row["train_seconds"]) + median(row["certify_seconds"])) / 60
-    return [*cells, spread(metrics["certified_upper"]), seeds(row), f"{minutes:.0f}"]
+    return [*cells, _share(metrics["certified_upper"], row), seeds(row), f"{minutes:.0f}"]
+
+
+def _share(metric: dict[str, Any], row: dict[str, Any]) -> str:
+    """With its interval, also where the file is older than intervals."""
+    return spread({**about_share(metric["values"], row["images"]), **metric})
 
 
 def renewed(readme: str, result: dict[str, Any]) -> str:

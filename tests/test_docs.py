@@ -121,7 +121,7 @@ def test_the_reference_has_every_command(docs_hook, monkeypatch):
 
 def test_every_result_has_a_page(docs_hook):
     page, headings = docs_hook.results(ROOT), set()
-    for path in (ROOT / "results" / "cpu").glob("*.json"):
+    for path in [each for p in ("cpu", "small") for each in (ROOT / "results" / p).glob("*.json")]:
         result = json.loads(path.read_text())
         assert f"(measurements/{path.stem}.md)" in page
         own = docs_hook.measurement(ROOT, path.stem, result)
@@ -148,8 +148,8 @@ def test_the_readme_has_the_numbers_that_were_measured():
 )
 def test_the_readme_has_the_numbers_of_cifar10(name):
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert f"](results/cpu/{name}.md)" in text
-    for row in json.loads((ROOT / f"results/cpu/{name}.json").read_text())["rows"]:
+    assert f"](results/small/{name}.md)" in text
+    for row in json.loads((ROOT / f"results/small/{name}.json").read_text())["rows"]:
         accuracy, certified = (100 * row["metrics"][m]["mean"] for m in ("accuracy", "certified"))
         assert f"{row['system']} {accuracy:.2f} / {certified:.2f}" in text
 

@@ -41,6 +41,16 @@ ALLOWED: dict[str, set[str]] = {
         "records",
         "terminal",
     },
+    "tuning": {
+        "data",
+        "networks",
+        "methods",
+        "config",
+        "training",
+        "certification",
+        "experiments",
+        "records",
+    },
 }
 ANYTHING = {"api", "cli", "__init__", "__main__"}
 

@@ -8,10 +8,13 @@ Names are imported when they are first used: `import maar` costs no torch.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+with suppress(ImportError):  # (in a wheel, where the build has written it)
+    from maar._version import VERSION as __version__  # pyright: ignore[reportMissingImports]
 
 _HOMES = {
     "maar.api.bounding": ("attack", "bounds"),

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from maar.certification import CASCADE, VERIFIERS
-from maar.certification.display import CERTIFICATION, make_display
+from maar.certification.display import make_display
 from maar.certification.network import Network
 from maar.certification.presets import DEFAULT, PRESETS, cascade, choose
 from maar.certification.query import Query
-from maar.certification.run import make_plan, run
+from maar.certification.run import CERTIFICATION, make_plan, run
 from maar.certification.verdict import Status
 from maar.cli.certify import main
 from maar.core.errors import UsageError
@@ -44,10 +44,11 @@ def test_paper_is_algorithm_2():
     assert wrong.name == "misclassified"
     (pgd,) = attack.attacks
     assert (pgd.restarts, pgd.steps, pgd.step_size, pgd.loss) == (20, 100, 0.015, "cross_entropy")
-    assert (relaxation.name, relaxation.iterations, relaxation.lr) == ("zonotope", 100, 0.1)
+    assert (relaxation.name, relaxation.iterations, relaxation.lr) == ("zonotope", 500, 0.1)
+    assert relaxation.period == 100
     assert (last.name, last.refinement) == ("milp_last", "lp")
     assert (convolution.name, convolution.refinement) == ("milp_conv", "lp")
-    assert convolution.max_binary == 50
+    assert (convolution.max_binary, convolution.slope_iterations) == (50, 500)
 
 
 @pytest.mark.parametrize("name", PRESETS)

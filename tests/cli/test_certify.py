@@ -362,15 +362,6 @@ def test_help_needs_no_torch():
     assert "quick_pgd" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["net.pt", "net.pth", "net.safetensors"])
-def test_weights_alone_are_refused_with_the_way_to_export_them(here, maar, name):
-    (here / name).write_bytes(b"x")
-    code, _, err = maar(name)
-    assert code == 2
-    assert "has weights without their network" in err
-    assert "torch.onnx.export(" in err
-
-
 def test_a_stages_weights_are_exported(here):
     from maar.exchange.onnx_in import read_onnx
     from maar.training.checkpoint import load_weights, save_weights

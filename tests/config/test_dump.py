@@ -99,6 +99,7 @@ OTHER = {  # a value unlike the default for every setting
     ("train", "augment"): "none",
     ("train", "latent_images"): 9,
     ("train", "latent_steps"): 9,
+    ("train", "test_accuracy"): True,
     ("train", "checkpoint_every"): 9,
     ("train", "checkpoint_minutes"): 9.0,
 }

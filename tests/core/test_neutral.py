@@ -21,6 +21,7 @@ OTHER = {
     "devices": 2,
     "train.latent_images": 5,
     "train.latent_steps": 5,
+    "train.test_accuracy": True,
     "train.checkpoint_every": 5,
     "train.checkpoint_minutes": 5.0,
     "train.lr": 0.5,  # not neutral: each check below can fail

@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 from maar.core.errors import UsageError
-from maar.domains.bound import Corners
+from maar.domains.bound import Corners, Problem
 from maar.domains.graph import compile_network
 from maar.domains.learned_zonotope import LearnedZonotope
+from maar.domains.reduced.network import reduce
 from maar.domains.zonotope import Zonotope
 
 
@@ -45,6 +46,29 @@ def test_a_row_gets_slopes_of_its_own_where_the_common_ones_fail(two_wishes):
     net, box = two_wishes
     assert bool((LearnedZonotope(3)(net, box).lb > 0).all())
     assert bool((LearnedZonotope(2)(net, box).lb[:, 1] < 0).all())
+
+
+def test_the_learning_rate_falls_by_period(two_wishes):
+    """With a tenth of the rate after each iteration, three of them do not go far enough."""
+    net, box = two_wishes
+    assert bool((LearnedZonotope(3, period=3)(net, box).lb > 0).all())
+    assert bool((LearnedZonotope(3, period=1)(net, box).lb[:, 1] < 0).all())
+    with pytest.raises(UsageError, match="period = -1"):
+        LearnedZonotope(period=-1)
+
+
+def test_the_slopes_of_one_row(two_wishes):
+    """Each wish has slopes of its own, which prove it; without iterations they are DeepZ's."""
+    net, box = two_wishes
+    problem = Problem(compile_network(net, (1,)), box, torch.eye(2, dtype=torch.float64)[None])
+    with torch.no_grad():
+        reduced, rows = reduce(problem, False, parallel=True)
+    for wish, (low, high) in enumerate([(0.09, 0.3), (0.69, 0.9)]):
+        row = rows[torch.tensor([wish])]
+        (slope,) = LearnedZonotope().slopes(reduced, row)
+        assert low < slope.item() < high
+        (deepz,) = LearnedZonotope(0).slopes(reduced, row)
+        assert deepz.item() == pytest.approx(0.9 / 1.9)
 
 
 @pytest.mark.parametrize("rounding", [False, True])

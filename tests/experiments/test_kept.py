@@ -228,6 +228,9 @@ def test_what_is_trained_again_to_other_weights_is_asked_again(done, plan, files
     class Launcher:
         slots = 1
 
+        def has_room(self, job, running):
+            return not running
+
         def start(self, task):
             started.append(task)
             if task.what == "train":

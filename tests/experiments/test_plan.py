@@ -86,12 +86,50 @@ def test_each_stage_is_certified_and_attacked(plan_of):
 
 @pytest.mark.parametrize(
     ("setting", "profile", "relu"),
-    [("cifar10-2_255", "paper", 3), ("cifar10-2_255", "cpu", 2), ("mnist-0.1", "paper", 2)],
+    [
+        ("cifar10-2_255", "paper", 3),
+        ("cifar10-2_255", "cpu", 3),
+        ("cifar10-2_255", "small", 2),
+        ("mnist-0.1", "paper", 2),
+    ],
 )
 def test_latent_robustness_is_measured_behind_the_last_convolution(plan_of, setting, profile, relu):
     plan = plan_of("table-stages", methods=("colt",), profile=profile, settings=(setting,))
     layers = [task.layer for task in plan.tasks if task.what == "evaluate"]
     assert set(layers) == {relu}
+
+
+def test_profile_paper_measures_in_its_own_region_and_on_its_own_networks(plan_of):
+    plan = plan_of("table-stages", methods=("colt",), profile="paper", **MNIST)
+    evaluations = [task for task in plan.tasks if task.what == "evaluate"]
+    assert all(task.words[task.words.index("--bounds") + 1] == "cauchy" for task in evaluations)
+    assert not any("--bounds" in task.words for task in plan_of("table-stages", **MNIST).tasks)
+    for setting, network in (
+        ("mnist-0.1", "convmed_2_2_100"),
+        ("cifar10-8_255", "convmed_2_4_250"),
+    ):
+        plan = plan_of("table1", methods=("ibp", "crown_ibp"), profile="paper", settings=(setting,))
+        assert {run.config.network for run in runs(plan).values()} == {network}
+        assert {run.recipe for run in runs(plan).values()} == {
+            f"{setting}-{method}-papernet" for method in ("ibp", "crown_ibp")
+        }
+    # elsewhere they have the published settings, on CNN7
+    plan = plan_of("methods", methods=("ibp",), profile="paper", **MNIST)
+    assert {run.config.network for run in runs(plan).values()} == {"cnn7"}
+
+
+def test_figures_of_trainings_note_accuracy_on_test_images(plan_of):
+    assert all("--test-accuracy" in task.words for task in plan_of("fig2", **MNIST).tasks)
+    assert not any("--test-accuracy" in task.words for task in plan_of("table1", **MNIST).tasks)
+
+
+def test_trainings_on_gpus(plan_of):
+    plan = plan_of("table1", methods=("maar",), profile="gpu", **MNIST)
+    train, certify = plan.tasks[:2]
+    assert train.words[train.words.index("--device") + 1] == "cuda"
+    assert "--device" not in certify.words
+    assert train.run.recipe == "mnist-0.1-maar-paper"
+    assert train.run.name == "mnist-0.1-maar-gpu-seed0"
 
 
 def test_several_radii(plan_of):
@@ -136,10 +174,10 @@ def test_a_row_without_a_recipe_is_skipped(plan_of, monkeypatch):
         ),
         (
             "methods",
-            22,
+            23,
             [
                 *("cifar10-2_255-diffai", "cifar10-2_255-rs", "cifar10-2_255-taps"),
-                *("cifar10-2_255-staps", "cifar10-2_255-cc_ibp", "cifar10-2_255-exp_ibp"),
+                *("cifar10-2_255-staps", "cifar10-2_255-exp_ibp"),
                 *("cifar10-2_255-trades", "cifar10-2_255-mart"),
             ],
         ),

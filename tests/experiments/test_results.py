@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from maar.experiments.results import result
-from maar.experiments.show import facts, markdown, table_of, terminal
+from maar.experiments.results import about_share, result
+from maar.experiments.show import facts, markdown, spread, table_of, terminal
 
 VERDICTS = ["verified"] * 4 + ["misclassified"]
 MNIST = {"settings": ("mnist-0.1",)}
@@ -36,8 +36,33 @@ def test_mean_and_spread_over_the_seeds(found):
     row = found["rows"][0]
     assert row["metrics"]["accuracy"]["mean"] == pytest.approx(0.99)
     assert row["metrics"]["accuracy"]["std"] == pytest.approx(0.02 / 2**0.5)
-    assert row["metrics"]["certified"] == {"mean": 0.8, "std": 0.0, "values": [0.8, 0.8]}
+    certified = row["metrics"]["certified"]
+    # (two seeds, and few images: 4 of 5)
+    assert certified.pop("interval95") == pytest.approx([0.376, 0.964], abs=1e-3)
+    assert certified == {"mean": 0.8, "std": 0.0, "values": [0.8, 0.8]}
+    assert row["metrics"]["accuracy"]["interval95"] == pytest.approx([0.917, 1], abs=0.02)
     assert (row["seeds"], row["seeds_wanted"]) == ([0, 1], [0, 1, 2])
+
+
+def test_an_interval_where_images_or_seeds_are_few():
+    assert "interval95" not in about_share([0.5, 0.6, 0.7], 10_000)
+    assert "interval95" in about_share([0.5, 0.6, 0.7], 9_999)
+    assert "interval95" in about_share([0.5, 0.6], 10_000)
+    assert "interval95" not in about_share([0.5], None)
+    assert spread(about_share([0.5], 10_000)) == "50.00 [49.0, 51.0]"
+    assert spread(about_share([0.5, 0.5, 0.5], 10_000)) == "50.00 ± 0.00"
+
+
+def test_the_table_has_a_column_of_intervals(found):
+    first = row_of(found)
+    assert "37.6" in first["CR 95 %"]
+    assert "96.4" in first["CR 95 %"]
+    assert "37.6" in markdown(found)
+
+
+def test_a_mix_that_does_not_end_is_said(found):
+    """MNIST's recipe has stages of 14, 2 and 1 epochs and mixes over 4."""
+    assert "the stages of MAAR end at kappa = 1.00, 0.50, 0.25: " in found["banner"]
 
 
 def test_the_published_numbers_and_the_difference(found):
@@ -130,15 +155,24 @@ def test_stages_have_their_own_published_numbers(plan_of):
     assert rows[0]["caveat"] == "published of 4 stages, measured of 3"
 
 
+def test_a_number_of_another_network_is_not_compared(plan_of, files):
+    plan = plan_of("table1", methods=("ibp", "maar"), limit=5, **MNIST)
+    rows = {row["method"]: row for row in result(plan, "", {})["rows"]}
+    assert rows["maar"]["is_comparable"] is True
+    assert rows["ibp"]["is_comparable"] is False
+    assert rows["ibp"]["caveat"] == "measured on convmed_2_2_100_bn, published on convmed_2_2_100"
+
+
 def test_the_table(found):
     found["rows"][0]["train_seconds"] = [600.0, 960.0]
     first = row_of(found)
-    assert list(first)[:4] == ["setting", "system", "ACC (all)", "ACC published"]
+    heads = ["setting", "system", "ACC (all)", "ACC 95 %", "ACC published"]
+    assert list(first)[:5] == heads
     assert (first["setting"], first["system"]) == ("MNIST, eps 0.1", "MAAR")
     assert (first["ACC (all)"], first["ACC published"]) == ("99.00 ± 1.41", "99.1")
     assert (first["seeds"], first["images"], first["train min"]) == ("2 of 3", "5 of 50", "13")
     page = markdown(found)
-    assert "| MNIST, eps 0.1 | MAAR | 99.00 ± 1.41 | 99.1 |" in page
+    assert "| MNIST, eps 0.1 | MAAR | 99.00 ± 1.41 | " in page
     assert "> **Not the paper's protocol:**" in page
     assert "`maar reproduce table1`" in page
     assert dict(facts(found))["seeds"].startswith("0, 1;")
@@ -164,7 +198,7 @@ def test_rows_of_several_networks_say_so(found):
     assert [row_of(found, place)["network"] for place in (0, 1)] == ["convmed_2_2_100", "cnn7"]
 
 
-@pytest.mark.parametrize(("width", "columns"), [(200, 10), (70, 6), (50, 5)])
+@pytest.mark.parametrize(("width", "columns"), [(200, 12), (70, 6), (50, 5)])
 def test_a_narrow_terminal_gets_fewer_columns(found, width, columns):
     console = Console(width=width, file=io.StringIO())
     page = terminal(found, width)

@@ -26,5 +26,17 @@ def test_without_validation_images_accuracy_is_of_training_images():
     assert (found["accuracy"], found["accuracy_of"]) == ([0.5], "train")
 
 
+def test_accuracy_is_of_the_test_images_where_every_epoch_has_noted_it():
+    lines = [
+        line(valid={"accuracy": 0.5}, test={"accuracy": 0.4}),
+        line(valid={"accuracy": 0.6}, test={"accuracy": 0.45}),
+    ]
+    found = series(lines)
+    assert (found["accuracy"], found["accuracy_of"]) == ([0.4, 0.45], "test")
+    del lines[0]["test"]
+    found = series(lines)
+    assert (found["accuracy"], found["accuracy_of"]) == ([0.5, 0.6], "valid")
+
+
 def test_without_an_epoch_there_is_nothing():
     assert series([]) == {}

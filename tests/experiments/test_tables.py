@@ -8,7 +8,7 @@ from maar.experiments.tables import experiment, experiments, profiles, settings
 
 NAMES = {
     *("table1", "fig2", "fig-eps", "fig-lambda", "fig-stages", "table-stages"),
-    *("ablation-weights", "beyond-1", "methods"),
+    *("ablation-weights", "beyond-1", "methods", "mnist-0.3"),
 }
 GOOD = """
 title = "mine"
@@ -43,8 +43,15 @@ def test_lambda_is_the_papers():
 
 
 def test_profiles():
-    assert list(profiles()) == ["smoke", "cpu", "paper"]
-    assert [profile.reduced for profile in profiles().values()] == [True, True, False]
+    assert list(profiles()) == ["smoke", "cpu", "small", "long", "gpu", "paper"]
+    assert [profile.reduced for profile in profiles().values()] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert all(profile.preset in PRESETS for profile in profiles().values())
     assert profiles()["paper"].limit is None
 
@@ -59,7 +66,7 @@ MISTAKES = [
     ('kind = "table"', 'kind = "tabel"', "did you mean 'table'"),
     ('title = "mine"', "", "title is missing"),
     ('method = "ibp"', 'methd = "ibp"', "row 1: unknown key 'methd'; did you mean 'method'"),
-    ('"mnist-0.1"', '"mnist-0.2"', "unknown setting 'mnist-0.2'; did you mean 'mnist-0.1'"),
+    ('"mnist-0.1"', '"mnist-0.2"', "unknown setting 'mnist-0.2'; did you mean 'mnist-0.3'"),
     ('method = "ibp"', 'method = "ibp"\nflags = 3', "flags = 3 is not a table"),
     ('method = "ibp"', 'method = "ibp"\nseeds = ["a"]', "is not a whole number"),
     ('title = "mine"', "title = ", "is not valid TOML"),

@@ -21,6 +21,7 @@ IBP_FAMILY = (
 )  # fmt: skip
 PROFILES = ("paper", "cpu")
 GROUPS = [f"{setting}-{{}}-{profile}" for setting in SETTINGS for profile in PROFILES]
+GROUPS += [f"{s}-{{}}-{profile}" for s in SETTINGS[1:] for profile in ("small", "long")]
 
 
 def layerwise(config) -> Layerwise:
@@ -104,7 +105,7 @@ def test_the_cpu_profile_is_validated_and_on_the_small_network(method):
 
 
 # With the others' mix of one epoch MAT becomes constant there: the recipe says so.
-OWN = {"cifar10-8_255-mat-cpu": {"mix"}}
+OWN = {"cifar10-8_255-mat-small": {"mix"}}
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -120,6 +121,29 @@ def test_the_methods_of_a_setting_differ_in_the_method_alone(group):
             if getattr(layerwise(other), field.name) != getattr(layerwise(first), field.name)
         }
         assert different == OWN.get(group.format(other.method.name), set())
+
+
+@pytest.mark.parametrize("profile", ["cpu", "long", "paper"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("setting", SETTINGS[1:])
+def test_kappa_reaches_one_in_every_stage_on_the_papers_networks(setting, method, profile):
+    config = load(f"{setting}-{method}-{profile}")
+    assert config.network == PAPER[setting]["network"]
+    stages = config.method.stages(network(config), config.eps, config.train.epochs)
+    assert len(stages) == PAPER[setting]["stages"]
+    # (half an epoch at least is trained with the stage's own loss alone)
+    assert all(stage.schedules["kappa"](stage.epochs - 0.5) == 1 for stage in stages)
+
+
+@pytest.mark.parametrize("method", ["ibp", "crown_ibp", "sabr", "mtl_ibp", "cc_ibp"])
+@pytest.mark.parametrize(
+    ("profile", "own"), [("cpu", "convmedbig_2_2_4_250_bn"), ("long", "cnn5_64_bn")]
+)
+def test_the_ibp_family_on_cifar10_trains_at_the_whole_radius(method, profile, own):
+    config = load(f"cifar10-2_255-{method}-{profile}")
+    (stage,) = config.method.stages(network(config), config.eps, config.train.epochs)
+    assert config.network == own
+    assert stage.eps(stage.epochs / 2) == stage.eps(stage.epochs) >= float(config.eps)
 
 
 # What the paper states (Appendix B), and, where it is silent, COLT's public code; of MNIST, which

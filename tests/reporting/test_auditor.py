@@ -86,6 +86,17 @@ def test_another_region_is_never_called_a_radius(store):
     assert "maar certify" not in said(made, "repeat")  # flags alone do not repeat it
 
 
+def test_the_file_of_weights_is_named(store):
+    content = json.loads((store / "manifest.json").read_text())
+    content["source"] = {"network": "net.py:Net", "weights": "/a/my weights.pt"}
+    (store / "manifest.json").write_text(json.dumps(sealed(content)))
+    assert read_manifest(store).weights == "model"  # its only ones
+    made = report(store)
+    assert "--weights '/a/my weights.pt'" in said(made, "repeat")
+    facts = {row[0].text: row[1].text for row in section(made, "subject").blocks[0].rows}
+    assert facts["weights"] == "/a/my weights.pt"
+
+
 def test_no_section_is_empty_and_names_are_text(store):
     made = report(store)
     assert all(part.blocks or part.lead or part.points for part in made.sections)

@@ -5,7 +5,7 @@ A failing check is an AssertionError that says where: which output or which ReLU
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,8 +20,10 @@ from torch import Tensor, nn
 from maar.domains.bound import Bound, Corners, Enclosure, Pair, margins
 from maar.domains.graph import Graph, compile_network, trace
 from maar.domains.interval import Interval
+from maar.domains.reduced import blocks, network, places
 from maar.domains.reduced.linear import Affine
 from maar.domains.reduced.network import Reduced
+from maar.domains.reduced.tiles import Tile
 
 
 @dataclass(frozen=True)
@@ -161,18 +163,28 @@ def same(a: Enclosure, b: Enclosure, tolerance: float) -> None:
 
 @contextmanager
 def no_shortcut() -> Iterator[None]:
-    """Without the reduced network's quick test, which settles some stable neurons more cheaply.
+    """Without the reduced network's quick test, and with both bounds of stable neurons too.
 
-    With it a neuron's box depends on whether the test sufficed, so bounds compare only without.
+    Else a neuron's box depends on whether the test or one bound sufficed: bounds compare only so.
     """
 
-    def says_nothing(reduced: Reduced, rows: Affine) -> Pair:
+    def says_nothing(reduced: Reduced | None, rows: Affine) -> Pair:
         nothing = torch.full_like(rows.c, torch.inf)
         return -nothing, nothing
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Reduced, "quick", says_nothing)
+        patch.setattr(Tile, "quick", lambda tile: says_nothing(None, tile.rows))
+        for user in (network, places):
+            patch.setattr(user, "settled", _both_bounds)
         yield
+
+
+def _both_bounds(rows: Affine, pair: Pair, lower: Callable[[Affine], Tensor]) -> Pair:
+    """What `settled` does, without guesses."""
+    (lb, ub), is_open = pair, (pair[0] < 0) & (pair[1] > 0)
+    lb = torch.where(is_open, torch.maximum(lb, lower(rows)), lb)
+    return lb, torch.where(is_open, torch.minimum(ub, -lower(-rows)), ub)
 
 
 @contextmanager
@@ -180,6 +192,15 @@ def composing(always: bool) -> Iterator[None]:
     """Compose rows with those of the active neurons below always, or never, not only if faster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Reduced, "_worth_composing", lambda reduced, k, count: always)
+        yield
+
+
+@contextmanager
+def tiling() -> Iterator[None]:
+    """Bound convolutions in tiles, and compute in blocks, also where that does not pay."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network, "SLOWER", 0)
+        patch.setattr(blocks, "WORTH", 0)
         yield
 
 

@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 import torch
-from bound_checks import How, Truth, composing, encloses, encloses_a_finer_box
+from bound_checks import (
+    How,
+    Truth,
+    composing,
+    encloses,
+    encloses_a_finer_box,
+    no_shortcut,
+    tiling,
+)
 from bound_domains import DOMAINS
 from bound_truth import hard_points
 from random_nets import Case, make_case
@@ -22,9 +30,12 @@ from torch import nn
 
 from maar.domains import affine, backward, interval, learned_zonotope, relax, rounding, zonotope
 from maar.domains.backward import Backward
-from maar.domains.reduced import local
+from maar.domains.reduced import local, tiles
 from maar.domains.reduced import network as reduced
+from maar.domains.reduced.blocks import Blocks
+from maar.domains.reduced.near import Place
 from maar.domains.reduced.network import Reduced
+from maar.domains.reduced.tiles import Tile
 from maar.domains.rows import Rows
 from maar.networks.layers import Normalize, Residual
 from maar.networks.maps import Add
@@ -114,6 +125,7 @@ def all_checks() -> Iterator[Callable[[], None]]:
     for case, truth in cases():
         # (the reduced network of a small net has seldom a reason to compose)
         yield functools.partial(_composed, case, truth)
+    yield _tiled
     for name in CHECKED:
         hows = [EXACT[1], ROUNDED[1]] if name in COMPILED else [*EXACT, *ROUNDED]
         for how in hows:
@@ -123,6 +135,18 @@ def all_checks() -> Iterator[Callable[[], None]]:
 
 def _composed(case: Case, truth: Truth) -> None:
     with composing(True):
+        encloses(BY_NAME["crown"], case, EXACT[1], truth)
+
+
+@functools.cache
+def tiled_case() -> tuple[Case, Truth]:
+    case = make_case(_large_conv_net(), (1, 14, 14), (0.15,), seed=2)
+    return case, Truth.at(case, hard_points(case))
+
+
+def _tiled() -> None:
+    with tiling(), no_shortcut():
+        case, truth = tiled_case()
         encloses(BY_NAME["crown"], case, EXACT[1], truth)
 
 
@@ -462,6 +486,50 @@ def composed_rows_without_their_unstable_relus(patch):
         return compose
 
     swap(patch, reduced, "_compose", wrong)
+
+
+# (with boxes for all z, `quick`, a tile that sees too little may still be right by chance)
+
+
+@bug
+def windows_written_one_place_off(patch):
+    old = Place.write
+
+    def wrong(place, rows):
+        return old(replace(place, left=place.left + 1, right=place.right + 1), rows)
+
+    patch.setattr(Place, "write", wrong)
+
+
+@bug
+def tiles_without_their_last_relus(patch):
+    def wrong(tile, rows):
+        first = tile.relaxed[-1][0]
+        cut = replace(rows, Z=rows.Z[:, :first])
+        return old(replace(tile, relaxed=tile.relaxed[:-1]), cut)
+
+    old = Tile.lower
+    patch.setattr(Tile, "lower", wrong)
+
+
+@bug
+def a_guess_taken_for_a_proof(patch):
+    def wrong(old):
+        def settled(rows, pair, lower):
+            lb, ub = old(rows, pair, lower)
+            return lb, torch.where(pair[0] + pair[1] < 0, ub.clamp(max=0), ub)
+
+        return settled
+
+    swap(patch, tiles, "settled", wrong)
+
+
+@bug
+def blocks_that_forget_some(patch):
+    old = Blocks.times
+    patch.setattr(
+        Blocks, "times", lambda all_, weight: old(replace(all_, parts=all_.parts[::2]), weight)
+    )
 
 
 @bug

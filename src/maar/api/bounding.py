@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from maar.api.tensors import ball_of, labels_of, network_of
 from maar.attacks.pgd import PGD
 from maar.core.errors import UsageError, unknown
+from maar.domains import BOUNDS as DOMAINS
 from maar.domains.alpha_crown import AlphaCrown
 from maar.domains.bound import Bound
 from maar.domains.crown import Crown
@@ -65,9 +66,7 @@ def bounds(
     """
     net, ball = _inputs(model, x, eps, mask, span)
     if isinstance(method, str):
-        if method not in BOUNDS:
-            raise unknown("method", method, BOUNDS)
-        method = BOUNDS[method](rounding)
+        method = _named(method, rounding)
     elif rounding and not getattr(method, "rounding", False):
         raise UsageError(f"rounding = True: {method!r} does not account for it")
     if rounding:
@@ -154,6 +153,19 @@ def _has_one_logit(net: nn.Module, x: Tensor) -> bool:
             return net(x[:1]).numel() == 1
     finally:
         net.train(training)
+
+
+def _named(method: str, rounding: bool) -> Bound:
+    if method in BOUNDS:
+        return BOUNDS[method](rounding)
+    if DOMAINS.has_built_in(method) or not DOMAINS.accepts(method):
+        raise unknown("method", method, BOUNDS)
+    made = DOMAINS[method]()
+    if not isinstance(made, Bound):
+        raise UsageError(f"method {method!r} is no Bound (accepted: a subclass of maar.Bound)")
+    if rounding and not getattr(made, "rounding", False):
+        raise UsageError(f"rounding = True: {method!r} does not account for it")
+    return made
 
 
 def _require_exact(net: nn.Sequential, x: Tensor, C: Tensor | None) -> None:

@@ -65,12 +65,16 @@ class Run:
     @cached_property
     def network(self) -> nn.Sequential:
         """The trained network: an ordinary module, in evaluation mode, on images in [0, 1]."""
-        return self._loaded[0]
+        from maar.training.run import load_network
+
+        return load_network(self.path, self.weights)[0]
 
     @property
     def config(self) -> Config:
         """The configuration that it was trained with."""
-        return self._loaded[1]
+        from maar.config import load
+
+        return load(self.path)
 
     @cached_property
     def result(self) -> dict[str, Any]:
@@ -83,12 +87,6 @@ class Run:
         """One entry for each finished epoch."""
         file = self.path / "metrics.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-    @cached_property
-    def _loaded(self) -> tuple[nn.Sequential, Config]:
-        from maar.training.run import load_network
-
-        return load_network(self.path, self.weights)
 
 
 def load(
@@ -126,10 +124,6 @@ def is_weights_file(network: str) -> bool:
 def is_onnx(network: str) -> bool:
     """Whether this is written as an ONNX file, plain or packed."""
     return network.lower().endswith((".onnx", ".onnx.gz"))
-
-
-# Files of torch and of others that have no graph, or one that is pickled.
-WEIGHTS_ALONE = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 
 
 def read_network(
@@ -239,12 +233,6 @@ def _zoo(network: str) -> Named:
 
 def _run(network: str, weights: str) -> Named:
     path = Path(network)
-    if path.suffix in WEIGHTS_ALONE:
-        raise UsageError(
-            f"{network} has weights without their network: in Python, load them into your model "
-            "and call torch.onnx.export(model.eval(), x, 'net.onnx', dynamo=False), then give "
-            "net.onnx; or call maar.certify(model, x, y, eps)"
-        )
     if not path.is_dir():
         hint = f"; did you mean {PREFIX}{network}?" if network in entries() else ""
         raise UsageError(

@@ -32,6 +32,7 @@ VERIFIERS = Registry(
         "milp_conv": "maar.certification.verifiers.milp_conv:MilpConv",
         "milp": "maar.certification.verifiers.milp:Milp",
     },
+    group="maar.verifiers",
 )
 
 # Cheap to dear. On a network that was not trained to be provable CROWN costs ten times what the

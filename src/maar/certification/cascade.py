@@ -75,7 +75,11 @@ class Cascade:
         for name in names:
             if names.count(name) > 1:
                 raise UsageError(f"verifier {name!r} is named twice")
-        return Cascade(tuple(VERIFIERS[name]() for name in names))
+        made = tuple(_verifier(name) for name in names)
+        for one in made:
+            if [other.name for other in made].count(one.name) > 1:
+                raise UsageError(f"two verifiers have the name {one.name!r}")
+        return Cascade(made)
 
     def with_solver(self, name: str) -> Cascade:
         """The same, with another solver for mixed-integer programs."""
@@ -158,6 +162,23 @@ class Cascade:
             settled.times[verifier.name] = time.perf_counter() - start
         settled.open = list(query.targets)
         return settled
+
+
+def _verifier(name: str) -> Verifier:
+    """Make a verifier by its name; one from outside must not pass for one of maar's."""
+    kind = VERIFIERS[name]
+    if VERIFIERS.has_built_in(name):
+        return kind()
+    made = kind() if isinstance(kind, type) else kind
+    own = getattr(made, "name", None)
+    if not callable(made) or not isinstance(own, str) or not own.isidentifier():
+        raise UsageError(
+            f"verifier {name!r} is no verifier (accepted: a class without arguments, with a name, "
+            "such as `name = 'mine'`, and a call that takes a query)"
+        )
+    if VERIFIERS.has_built_in(own):
+        raise UsageError(f"verifier {name!r} calls itself {own!r}, as one of maar's: rename it")
+    return made
 
 
 def _take(settled: Settled, verdict: Verdict, name: str, query: Query) -> Query:

@@ -23,11 +23,14 @@ from maar.certification.network import Network
 from maar.certification.presets import choose
 from maar.certification.proving import certifiable
 from maar.certification.record import make_record
+from maar.certification.verifier import Verifier
 from maar.certification.work import work
 from maar.certification.workers import LOCAL, Task, Team
 from maar.core.eps import Eps
 from maar.core.errors import UsageError
 from maar.core.machine import machine
+from maar.core.own import file_of
+from maar.core.own.neighbours import digest
 from maar.data import DataSet
 from maar.exchange.onnx_out import onnx_bytes
 from maar.networks.checking import LayerError
@@ -145,7 +148,7 @@ def make_plan(
         # Which images are for validation depends on how many were asked for.
         "split": split if split == "test" else f"{split} {data.size(split)}",
         "eps": float(eps),
-        "verifiers": [repr(verifier) for verifier in cascade.verifiers],
+        "verifiers": [spelled(verifier) for verifier in cascade.verifiers],
         **({} if moves is None else {"perturbation": moves.digest}),
     }
     about = None
@@ -158,6 +161,12 @@ def make_plan(
         about = subject_of(onnx_bytes(network.net, data.shape), str(eps))
     task = Task(network.net, data.shape, float(eps), cascade, moves, about)
     return Plan(task, data, chosen, subject, eps, name, split, source or {}, preset)
+
+
+def spelled(verifier: Verifier) -> str:
+    """Return a verifier with its settings, as in the key; with its file's hash if it is own."""
+    file = file_of(verifier)
+    return repr(verifier) if file is None else f"{verifier!r} of {digest(file)}"
 
 
 def run(

@@ -15,6 +15,7 @@ from maar.certification.display import Display
 from maar.certification.inquiry import C, Inquiry
 from maar.certification.workers import LOCAL, Team
 from maar.core.errors import RunError
+from maar.core.own import file_of, keep
 from maar.records.stores import header
 from maar.records.verdicts import Record, is_settled
 from maar.records.writing import Store, keep_perturbation, open_store
@@ -43,6 +44,9 @@ def work(
     display = display or Display()
     with open_store(Path(out), plan.subject, plan.facts, inquiry.form) as store:
         _require_labels(plan, store)
+        for verifier in plan.task.cascade.verifiers:
+            if file := file_of(verifier):
+                keep(store.path, file)
         if plan.moves is not None:
             keep_perturbation(store.path, plan.moves.arrays())
         store.ask(plan.indices)

@@ -80,7 +80,9 @@ def main(argv: Sequence[str]) -> int:
 
     tallies: list[Tally] = []
     with team(args) as crew:
-        for _, plan, out in plans:
+        for subject, plan, out in plans:
+            if line := _expected(subject, plan):
+                print(line)
             try:
                 tally = run(
                     plan, out, workers=args.workers, display=make_display(CERTIFICATION), team=crew
@@ -97,6 +99,19 @@ def main(argv: Sequence[str]) -> int:
         if failed := tally.counts["error"]:
             raise RunError(f"{failed} of {tally.images} images failed, such as {tally.last_error}")
     return 0
+
+
+def _expected(subject: Subject, plan: Plan) -> str:
+    """Say what the images of a network of the same recipe took; empty if nobody knows."""
+    from maar.experiments.shipped import certification, recipe_of
+    from maar.terminal.clock import clock
+
+    recipe = recipe_of(subject.folder, plan.preset) if subject.is_run else ""
+    each = certification(recipe, plan.preset) if recipe else None
+    if each is None:
+        return ""
+    whole = clock(each.seconds * len(plan.indices))
+    return f"expected: about {whole} of one core (by {recipe} elsewhere, with 10 s an image)"
 
 
 def joined(argv: Sequence[str]) -> list[str]:

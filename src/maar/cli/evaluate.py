@@ -57,8 +57,9 @@ class Evaluate:
     """Length of a step, where the region is [-1, 1]^m."""
     restarts: int = 1
     """Runs of the attack from fresh random starts."""
-    bounds: Literal["crown", "zonotope", "interval", "cauchy"] = "crown"
-    """What encloses the ReLUs' inputs, hence the region; all sound but cauchy, an estimate."""
+    bounds: Annotated[str, tyro.conf.arg(metavar="NAME|FILE.py:NAME")] = "crown"
+    """What encloses the ReLUs' inputs, hence the region: crown, zonotope, interval, your own, or
+    cauchy, an estimate."""
     split: Literal["test", "valid", "train"] = "test"
     """Which images; valid are those that the run kept for validation."""
     limit: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=ALL)] = None

@@ -21,6 +21,7 @@ from maar.core.process import prepare
 # command -> (module with `main(argv) -> int`, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("maar.cli.train", "train a network from a recipe or a TOML file; resume a run"),
+    "tune": ("maar.cli.tune", "search knobs of a recipe on validation images"),
     "certify": ("maar.cli.certify", "prove or break each test image of a trained network"),
     "check": ("maar.cli.check", "check certificates by a program that trusts nothing of maar"),
     "audit": ("maar.cli.audit", "check a certification again, by other code than made it"),
@@ -48,7 +49,7 @@ OF_THE_DISK = (
 )
 # What these do is in files: a reader of their output who leaves has not seen the end of it.
 # With one of the flags they do nothing.
-WORK = ("train", "certify", "audit", "radius", "evaluate", "verify", "reproduce")
+WORK = ("train", "tune", "certify", "audit", "radius", "evaluate", "verify", "reproduce")
 LOOKS = {"-h", "--help", "--list", "--dry-run"}
 
 

@@ -44,7 +44,7 @@ class Reproduce:
     ] = ()
     """Experiments of --list, or TOML files like them."""
     profile: str = "cpu"
-    """How much is spent: smoke (a minute), cpu, paper (days)."""
+    """How much is spent: smoke (a minute), cpu, long (hours), paper (days), gpu, ..."""
     setting: Annotated[
         str | None, tyro.conf.arg(metavar="S,T,...", help_behavior_hint="(default: all)")
     ] = None
@@ -69,6 +69,14 @@ class Reproduce:
         Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: results/PROFILE)")
     ] = None
     """Folder for the results."""
+    device: Annotated[
+        str | None, tyro.conf.arg(metavar="DEVICE", help_behavior_hint="(default: the profile's)")
+    ] = None
+    """Device of the trainings: cpu, cuda, or such as cuda:0. Certification runs on CPUs."""
+    devices: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all GPUs)")
+    ] = None
+    """With --device cuda: so many GPUs, one training on each at a time."""
     ray: Annotated[
         str | None,
         tyro.conf.arg(metavar="auto|ADDRESS", help_behavior_hint="(default: processes here)"),
@@ -200,10 +208,12 @@ def _seeds(text: str | None) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def _launcher(args: Reproduce) -> Iterator[Launcher]:
+    from maar.core.machine import cores
     from maar.experiments.launch import Local, OnRay
 
     if args.ray is None:
-        yield Local(args.jobs or _cores())
+        jobs = args.jobs or max(1, cores() // profiles()[args.profile].threads)
+        yield Local(jobs, _devices(args))
         return
     from maar.certification.ray_workers import cluster
 
@@ -211,9 +221,24 @@ def _launcher(args: Reproduce) -> Iterator[Launcher]:
         yield OnRay(args.jobs)
 
 
-def _cores() -> int:
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return there or 1
+def _devices(args: Reproduce) -> list[str]:
+    """Return the GPUs that trainings take turns on; none for the CPU."""
+    import torch
+
+    device = args.device or profiles()[args.profile].device
+    if device in ("", "cpu"):
+        if args.devices is not None:
+            raise UsageError(f"--devices {args.devices} counts GPUs (accepted: with --device cuda)")
+        return []
+    there = torch.cuda.device_count()
+    if not there:
+        raise UsageError(f"device {device}: torch finds no GPU here (accepted: --device cpu)")
+    if device != "cuda":
+        return device.split(",")
+    count = there if args.devices is None else args.devices
+    if not 1 <= count <= there:
+        raise UsageError(f"--devices {args.devices} (accepted: 1 to {there}, the GPUs here)")
+    return [f"cuda:{number}" for number in range(count)]
 
 
 def _list(chosen: Sequence[Experiment]) -> int:

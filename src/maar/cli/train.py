@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from collections.abc import Sequence
@@ -9,13 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maar.cli.interrupt import exit_code, farewell
+from maar.core.errors import UsageError
 
 if TYPE_CHECKING:
     from maar.config import Config
+    from maar.config.flags import Extra
 
 DESCRIPTION = """Train a network. CONFIG is a shipped recipe (such as `demo`), a TOML file, or the
-folder of a run; every setting in it can be given as a flag. The flags below are those of the
-chosen method: see `maar methods` for the others."""
+folder of a run; every setting in it can be given as a flag. Several values,
+such as `--lam 2,6 --seed 0,1`, make a sweep: a run for each combination. The flags below are those
+of the chosen method: see `maar methods` for the others."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,8 +38,15 @@ def main(argv: Sequence[str]) -> int:
         ),
         Extra("tensorboard", "also write the metrics for TensorBoard, into RUN/tensorboard"),
         Extra("runs", "folder that holds the runs", default="runs", metavar="DIR"),
+        Extra("jobs", "of a sweep, such as --lam 2,6: trainings side by side", "", "N"),
+        Extra("ray", "of a sweep: on a Ray cluster whose nodes share the folder", "", "ADDRESS"),
     )
+    if (code := _sweep(argv, extras)) is not None:
+        return code
     config, own = parse_command(argv, prog="maar train", description=DESCRIPTION, extras=extras)
+    for name in ("jobs", "ray"):
+        if own[name]:
+            raise UsageError(f"--{name} has no effect on one training: it is for a sweep")
     resume, given = own["resume"], Path(own["config"])
     # A run's folder may have been renamed or moved: it is the one that is continued.
     path = given if resume and is_run(given) else Path(own["runs"]) / config.name
@@ -44,6 +55,8 @@ def main(argv: Sequence[str]) -> int:
     refuse_existing(path, resume=resume)
     finished = is_run(path) and bool(read_run(path).result) and has_model(path)
     quoted = shlex.quote(str(path))
+    if not finished and (line := _expected(own["config"], config)):
+        print(line)
     display = make_display()
     if own["tensorboard"]:
         from maar.training.tensorboard import TensorBoard
@@ -59,6 +72,33 @@ def main(argv: Sequence[str]) -> int:
     print(f": test {', '.join(numbers)}" if numbers else "")
     print(f"next: maar certify {quoted}")
     return 0
+
+
+def _expected(where: str, config: Config) -> str:
+    """Say what a shipped recipe took, if it is trained as it is; empty if nobody knows."""
+    from maar.config import config_hash, load, recipes
+    from maar.experiments.shipped import training
+    from maar.terminal.clock import clock
+
+    if where not in recipes() or config.device not in ("auto", "cpu"):
+        return ""
+    recipe = load(where)
+    # (a seed changes no time; a flag of the method or the optimiser may)
+    is_same = config_hash(dataclasses.replace(config, seed=recipe.seed)) == config_hash(recipe)
+    expected = training(where) if is_same else None
+    if expected is None:
+        return ""
+    source = "a whole run elsewhere" if expected.is_measured else "single steps elsewhere"
+    return f"expected: about {clock(expected.seconds)} of one core (by {source})"
+
+
+def _sweep(argv: Sequence[str], extras: Sequence[Extra]) -> int | None:
+    """Train a grid, if some flag has several values; None if not."""
+    if {"-h", "--help"} & set(argv) or not any("," in word or "|" in word for word in argv):
+        return None
+    from maar.cli.sweep import sweep
+
+    return sweep(argv, extras, DESCRIPTION)
 
 
 def _help_out(config: Config, path: Path, resume: bool, rank: int) -> int:

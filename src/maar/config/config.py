@@ -67,6 +67,8 @@ class TrainConfig(Settings):
     """validation images for latent robustness, measured at the end of each stage; 0: not at all"""
     latent_steps: Annotated[Positive, OnlyWith("latent_images")] = 150
     """steps of that attack"""
+    test_accuracy: bool = False
+    """note accuracy on the test images after each epoch, for figures; nothing is chosen by it"""
     checkpoint_every: Positive = 1
     """epochs between checkpoints"""
     checkpoint_minutes: AboveZero = 10.0

@@ -13,6 +13,7 @@ import contextlib
 import copy
 import dataclasses
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,10 @@ from typing import Annotated, Any, Literal, NoReturn
 from maar.config.config import Config
 from maar.config.dump import config_hash
 from maar.config.idle import refuse_flags
-from maar.config.load import KeyPath, Origin, build, load, read, recipes
+from maar.config.load import KeyPath, Origin, build, load, method_class, read, recipes
 from maar.core.errors import UsageError, nearest
 from maar.core.help import folded
+from maar.core.own import reading, run_of
 from maar.core.settings import docs, group_class, hints, is_group, metavar, parse
 from maar.methods import METHODS
 from maar.methods.base import Method
@@ -74,7 +76,8 @@ def parse_command(
             "of a run)"
         )
     table, origin = read(where) if where else ({}, Origin())
-    table = _with_methods(table, Config, words)
+    with reading(run_of(origin.file)):
+        table = _with_methods(table, Config, words)
     # A method that the command line names may not go with another that it names.
     named = {("method", "base"): "base"} if "--base" in words else {}
     flags = list(flags_of(build(table, dataclasses.replace(origin, flags=named))))
@@ -122,7 +125,8 @@ def _walk(settings: Any, path: KeyPath, prefix: str, group: str) -> Iterator[Fla
         value, text = getattr(settings, name), docs(type(settings)).get(name, "")
         here, word = (*path, name), name.replace("_", "-")
         if isinstance(value, Method):
-            choice = Literal[tuple(METHODS)]  # pyright: ignore[reportInvalidTypeForm]
+            names = tuple(dict.fromkeys((*METHODS, value.name)))
+            choice = Literal[names]  # pyright: ignore[reportInvalidTypeForm]
             yield Flag(prefix + word, (*here, "name"), choice, value.name, text, group)
             groups.append((value, here, prefix, f"{name} {value.name}"))
         elif is_group(hint):
@@ -163,7 +167,7 @@ def _with_methods(table: dict[str, Any], cls: type, words: dict[str, str]) -> di
             inner = {"name": chosen, **_around(inner, chosen, words)}
         if isinstance(inner, dict) and isinstance(inner.get("name"), str):
             try:
-                kind = METHODS[inner["name"]]
+                kind = method_class(inner["name"])
             except UsageError as error:
                 if chosen is None:
                     continue  # the file's mistake: told with its line when the table is built
@@ -178,11 +182,11 @@ def _with_methods(table: dict[str, Any], cls: type, words: dict[str, str]) -> di
 
 def _around(inner: Any, chosen: str, words: dict[str, str]) -> dict[str, Any]:
     """The file's method where the chosen one takes it, by name, as the method that it wraps."""
-    if not isinstance(inner, dict) or chosen not in METHODS:
+    if not isinstance(inner, dict) or not METHODS.accepts(chosen):
         return {}
     wrapped = [
         name
-        for name, hint in hints(METHODS[chosen]).items()
+        for name, hint in hints(method_class(chosen)).items()
         if is_group(hint) and issubclass(group_class(hint), Method)
     ]
     own = inner.get("name")
@@ -296,7 +300,7 @@ def _refuse(word: str, flags: Sequence[Flag], extras: Sequence[Extra]) -> NoRetu
 
 
 def _identifier(text: str) -> str:
-    return text.replace(" ", "_") + "_"
+    return re.sub(r"\W", "_", text) + "_"
 
 
 def put(table: dict[str, Any], path: KeyPath, value: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from maar.config.config import Config
 from maar.core import limits
 from maar.core.errors import UsageError, nearest
+from maar.core.own import reading, run_of
 from maar.core.settings import convert, group_class, hints, is_group
 from maar.core.unpacking import parse_toml, read_limited
 from maar.methods import METHODS
@@ -61,11 +62,16 @@ def recipes() -> list[str]:
     return sorted(path.stem for path in _RECIPES.glob("*.toml"))
 
 
-def load(where: str | Path) -> Config:
-    """The configuration in a shipped recipe, a TOML file or the folder of a run."""
+def load(where: str | Path, *, with_method: bool = True) -> Config:
+    """The configuration in a shipped recipe, a TOML file or the folder of a run.
+
+    Without its method, a method from outside maar is neither looked for nor run.
+    """
     from maar.config.idle import refuse_written
 
     table, origin = read(where)
+    if not with_method and _is_from_outside(table.get("method")):
+        return build({key: value for key, value in table.items() if key != "method"}, origin)
     config = build(table, origin)
     refuse_written(config, table, origin)
     return config
@@ -105,8 +111,13 @@ def find(where: str) -> Path:
 
 
 def build(table: dict[str, Any], origin: Origin | None = None) -> Config:
-    """A whole configuration from a table; what is absent keeps its default."""
-    return _settings(Config, table, (), origin or Origin(), None)
+    """A whole configuration from a table; what is absent keeps its default.
+
+    A run's own files are those that it keeps.
+    """
+    origin = origin or Origin()
+    with reading(run_of(origin.file)):
+        return _settings(Config, table, (), origin, None)
 
 
 def _settings(
@@ -151,11 +162,28 @@ def _group(cls: type, value: Any, path: KeyPath, origin: Origin, default: Any) -
     if name is None:
         raise origin.prefixed(path, f"{'.'.join(here)} is missing (accepted: {', '.join(METHODS)})")
     try:
-        chosen = METHODS[name]
+        chosen = method_class(name)
     except UsageError as error:
         raise origin.prefixed(here, str(error)) from None
     knobs = {key: knob for key, knob in value.items() if key != "name"}
     return _settings(chosen, knobs, path, origin, default if type(default) is chosen else None)
+
+
+def _is_from_outside(table: Any) -> bool:
+    """Whether a method, or one that it is built around, does not come with maar."""
+    if not isinstance(table, dict):
+        return False
+    name = table.get("name")
+    inner = any(_is_from_outside(value) for value in table.values())
+    return inner or (isinstance(name, str) and not METHODS.has_built_in(name))
+
+
+def method_class(name: str) -> type[Method]:
+    """Return a method by its name, also a user's own."""
+    chosen = METHODS[name]
+    if not isinstance(chosen, type) or not issubclass(chosen, Method):
+        raise UsageError(f"method {name!r} is no class of methods (accepted: a subclass of Method)")
+    return chosen
 
 
 def _value(hint: Any, value: Any, path: KeyPath, origin: Origin) -> Any:

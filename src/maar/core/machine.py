@@ -12,6 +12,12 @@ def machine() -> str:
     return f"{cpu_model()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
 
 
+def cores() -> int:
+    """Return how many cores this process may use."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return there or 1
+
+
 def cpu_model() -> str:
     """The CPU's name as the system gives it."""
     try:

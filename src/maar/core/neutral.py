@@ -7,6 +7,6 @@ from __future__ import annotations
 
 PLACE = ("name", "threads", "device", "devices")
 # Within the table `train`.
-WATCH = ("latent_images", "latent_steps", "checkpoint_every", "checkpoint_minutes")
+WATCH = ("latent_images", "latent_steps", "test_accuracy", "checkpoint_every", "checkpoint_minutes")
 NEUTRAL = (*PLACE, *(f"train.{name}" for name in WATCH))
 """All of them as dotted keys of a configuration."""

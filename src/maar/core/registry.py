@@ -20,12 +20,16 @@ from maar.core.own import is_own, own
 class Registry:
     """An ordered table of name -> "module:attribute".
 
-    `group` names the entry points of other packages that belong to it.
+    `group` names the entry points of other packages that belong to it. `named`: a class that comes
+    from outside takes the name that it was asked for by, as its `name`.
     """
 
-    def __init__(self, what: str, entries: dict[str, str], group: str = "") -> None:
+    def __init__(
+        self, what: str, entries: dict[str, str], group: str = "", *, named: bool = False
+    ) -> None:
         self.what = what
         self.group = group
+        self.named = named
         self._own = dict(entries)
 
     @cached_property
@@ -50,6 +54,10 @@ class Registry:
         self._own[name] = target
         self.__dict__.pop("_entries", None)
 
+    def has_built_in(self, name: str) -> bool:
+        """Whether this is one of maar's own names."""
+        return name in self._own
+
     def accepts(self, name: str) -> bool:
         """Whether this is a registered name, or written as `FILE.py:NAME`."""
         return is_own(name) or name in self
@@ -57,17 +65,23 @@ class Registry:
     def __getitem__(self, name: str) -> Any:
         """Import and return the thing; an unknown name is a `UsageError` with the nearest match."""
         if is_own(name):
-            return own(self.what, name)
+            return self._called(own(self.what, name), name)
         if name not in self:
             message = str(unknown(self.what, name, self))
             raise UsageError(f"{message}, or your own: FILE.py:NAME" if self.group else message)
         target = self._own.get(name) or self._entries[name]
         module, _, attribute = target.partition(":")
         try:
-            return getattr(import_module(module), attribute)
+            thing = getattr(import_module(module), attribute)
+            return thing if name in self._own else self._called(thing, name)
         except (ImportError, AttributeError) as error:
             if name in self._own and module.startswith("maar."):
                 raise
             raise UsageError(
                 f"{self.what} {name!r} of the entry point {target!r} cannot be imported: {error}"
             ) from error
+
+    def _called(self, thing: Any, name: str) -> Any:
+        if self.named and isinstance(thing, type):
+            thing.name = name  # pyright: ignore[reportAttributeAccessIssue]
+        return thing

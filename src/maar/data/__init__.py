@@ -35,6 +35,7 @@ DATASETS = Registry(
         "cifar10": "maar.data.cifar10:CIFAR10",
         "mnist_mini": "maar.data.mnist_mini:MNIST_MINI",
     },
+    group="maar.data",
 )
 
 # A user's own data: `npz:PATH`, `folder:PATH` and `csv:PATH?label=COLUMN`.

@@ -157,6 +157,10 @@ class DataSet:
         parts = [f"{kind}_{split}" for kind in "xy" for split in SPLITS]
         return replace(self, **{part: getattr(self, part).to(device) for part in parts})
 
+    def without_test(self) -> DataSet:
+        """Return the same data set without its test images, for what must not look at them."""
+        return replace(self, x_test=self.x_test[:0], y_test=self.y_test[:0])
+
     def _split(self, kind: str, split: str) -> torch.Tensor:
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)

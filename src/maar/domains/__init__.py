@@ -16,4 +16,5 @@ BOUNDS = Registry(
         "crown": "maar.domains.crown:Crown",
         "alpha_crown": "maar.domains.alpha_crown:AlphaCrown",
     },
+    group="maar.bounds",
 )

@@ -20,8 +20,9 @@ from torch import Tensor
 from maar.core import clock
 from maar.domains.backward import specification
 from maar.domains.bound import Bound, Enclosure, Pair, Problem
-from maar.domains.crown import Crown, lower
+from maar.domains.crown import Crown
 from maar.domains.interval import Boxes
+from maar.domains.lines import lower
 from maar.domains.reduced.linear import Affine
 from maar.domains.reduced.local import Local, grouped
 from maar.domains.reduced.network import Layer, Reduced, TooLarge, reduce

@@ -39,6 +39,8 @@ class LearnedZonotope(Bound):
     lr: float = 0.1
     rounding: bool = False
     budget: int = 4 << 30
+    period: int = 0
+    """iterations after which the learning rate falls to a tenth, again and again; 0: never"""
     seconds: float = field(default=math.inf, repr=False)
 
     def __post_init__(self) -> None:
@@ -46,6 +48,8 @@ class LearnedZonotope(Bound):
             raise UsageError(f"iterations = {self.iterations} (accepted: 0 or more)")
         if not 0 < self.lr < math.inf:
             raise UsageError(f"lr = {self.lr} (accepted: a number > 0)")
+        if self.period < 0:
+            raise UsageError(f"period = {self.period} (accepted: 0 or more)")
 
     def enclose(self, problem: Problem) -> Enclosure:
         """Upper bounds are those of DeepZ's slopes: robustness asks for the lower ones."""
@@ -73,16 +77,23 @@ class LearnedZonotope(Bound):
                     self._climb(reduced, rows, best, n[None], end)
         return best
 
+    def slopes(self, reduced: Reduced, row: Affine) -> list[Tensor]:
+        """Return the slopes that were learned for one row, layer by layer."""
+        with torch.no_grad():
+            best = reduced.bounds(row)[0][0].clone()
+        open_ = torch.zeros(1, dtype=torch.long)
+        return self._climb(reduced, row, best, open_, time.monotonic() + self.seconds)
+
     @torch.enable_grad()
     def _climb(
         self, reduced: Reduced, rows: Affine, best: Tensor, open_: Tensor, end: float
-    ) -> None:
-        """Raise best[open_] with one set of slopes for these rows."""
-        if not len(open_):
-            return
+    ) -> list[Tensor]:
+        """Raise best[open_] with one set of slopes for these rows; returns the slopes."""
         slopes = [
             upper_line(layer.lb, layer.ub)[0].clone().requires_grad_() for layer in reduced.layers
         ]
+        if not len(open_):
+            return slopes
         optimiser = torch.optim.Adam(slopes, lr=self.lr)
         for iteration in range(self.iterations + 1):
             found = rebounded(reduced, slopes).lower(rows[open_], slopes)
@@ -96,10 +107,14 @@ class LearnedZonotope(Bound):
             for slope, gradient in zip(slopes, gradients, strict=True):
                 # (that of a line on a range of subnormal width is inf or NaN)
                 slope.grad = None if gradient is None else gradient.nan_to_num(0.0, 0.0, 0.0)
+            if self.period and iteration and not iteration % self.period:
+                for group in optimiser.param_groups:
+                    group["lr"] *= 0.1
             optimiser.step()
             with torch.no_grad():
                 for slope in slopes:
                     slope.clamp_(0, 1)
+        return slopes
 
 
 def rebounded(reduced: Reduced, slopes: Sequence[Tensor]) -> Reduced:

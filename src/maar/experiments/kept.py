@@ -34,7 +34,7 @@ from maar.core.errors import MaarError
 from maar.core.files import json_text, locked, write_text
 from maar.core.unpacking import read_json
 from maar.data import DATASETS
-from maar.experiments.plan import Plan, Run, Task
+from maar.experiments.plan import LATENT_BOUNDS, Plan, Run, Task
 from maar.networks import NETWORKS
 from maar.records.stores import FORMAT as STORE_FORMAT
 
@@ -134,6 +134,8 @@ def _asked(task: Task) -> Answer:
         asked["verifiers"] = {name: dict(own) for name, own in PRESETS[profile.preset].items()}
     if task.what == "evaluate":
         asked |= {"layer": task.layer, "steps": profile.latent_steps}
+        if profile.latent_bounds != LATENT_BOUNDS:  # (files of earlier versions have no bounds)
+            asked["bounds"] = profile.latent_bounds
     if task.what != "train":
         eps = task.run.config.eps if task.eps is None else Eps(task.eps)
         asked |= {"weights": task.weights, "eps": float(eps)}

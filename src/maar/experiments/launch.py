@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from maar.core.lifeline import STARTER
-from maar.experiments.plan import Task
 
 # One thread each: several runs side by side are faster than one run with several threads.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
@@ -39,18 +38,36 @@ class Handle(Protocol):
         ...
 
 
+class Job(Protocol):
+    """A command to be run; `Task` is one."""
+
+    @property
+    def words(self) -> list[str]:
+        """The command, without `maar`."""
+        ...
+
+    @property
+    def log(self) -> Path:
+        """What the command said."""
+        ...
+
+
 class Launcher(Protocol):
     """Starts processes."""
 
     slots: int
     """How many at once."""
 
-    def start(self, task: Task) -> Handle: ...
+    def has_room(self, job: Job, running: Sequence[Job]) -> bool:
+        """Return whether the job can begin beside those that run."""
+        ...
+
+    def start(self, task: Job) -> Handle: ...
 
 
-def argv(task: Task) -> list[str]:
-    """The command with this very Python."""
-    return [sys.executable, "-m", "maar", *task.words]
+def argv(job: Job) -> list[str]:
+    """Return the command with this very Python."""
+    return [sys.executable, "-m", "maar", *job.words]
 
 
 @contextlib.contextmanager
@@ -119,14 +136,47 @@ class Process:
 
 
 class Local:
-    """This machine."""
+    """This machine: `slots` jobs on its CPUs, or a training on each of some `devices`."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, devices: Sequence[str] = ()) -> None:
         self.slots = slots
+        self.devices = tuple(devices)
+        self.taken: dict[str, Handle] = {}
 
-    def start(self, task: Task) -> Handle:
-        with logging_to(task.log, task.words) as log:
-            return Process(argv(task), log)
+    def has_room(self, job: Job, running: Sequence[Job]) -> bool:
+        if self.devices and needs_device(job):
+            return bool(self._free())
+        beside = [each for each in running if not (self.devices and needs_device(each))]
+        return len(beside) < self.slots
+
+    def start(self, task: Job) -> Handle:
+        if not (self.devices and needs_device(task)):
+            with logging_to(task.log, task.words) as log:
+                return Process(argv(task), log)
+        device = self._free()[0]
+        with logging_to(task.log, with_device(task.words, device)) as log:
+            process = self.taken[device] = Process(with_device(argv(task), device), log)
+        return process
+
+    def _free(self) -> list[str]:
+        ended = [name for name, process in self.taken.items() if process.poll() is not None]
+        for name in ended:
+            del self.taken[name]
+        return [name for name in self.devices if name not in self.taken]
+
+
+def needs_device(job: Job) -> bool:
+    """Return whether a job computes on a GPU where there is one: a training does."""
+    return job.words[0] == "train"
+
+
+def with_device(words: Sequence[str], device: str) -> list[str]:
+    """Return the words of a command with this device in place of another."""
+    found = list(words)
+    if "--device" in found:
+        found[found.index("--device") + 1] = device
+        return found
+    return [*found, "--device", device]
 
 
 class OnRay:
@@ -142,7 +192,10 @@ class OnRay:
         self.slots = slots or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.remote = ray.remote(num_cpus=1, max_retries=0)(run_there)
 
-    def start(self, task: Task) -> Handle:
+    def has_room(self, job: Job, running: Sequence[Job]) -> bool:
+        return len(running) < self.slots
+
+    def start(self, task: Job) -> Handle:
         ref = self.remote.remote(task.words, str(task.log.absolute()), str(Path.cwd()))
         return Ticket(self.ray, ref, task.log)
 

@@ -23,7 +23,6 @@ from maar.training.revision import earlier_revision
 
 # How `maar evaluate` attacks, where the command says nothing else.
 ATTACK = {"step_size": 0.01, "restarts": 1, "seed": 0}
-BOUNDS = "crown"
 
 
 @dataclass(frozen=True)
@@ -244,7 +243,7 @@ def _evaluation(task: Task) -> State:
             and found.split == "test"
             and str(task.layer) in found.latent_robustness
             and found.attack == {"steps": task.profile.latent_steps, **ATTACK}
-            and found.bounds == BOUNDS
+            and found.bounds == task.profile.latent_bounds
             and math.isclose(found.eps, float(task.run.config.eps))
             and found.images == min(task.images or math.inf, found.of)
             and found.weights_hash == _hash(task.run, task.weights, model_hash(task.run))

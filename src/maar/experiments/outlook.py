@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from maar.experiments.estimate import estimate
+from maar.core.errors import MaarError
+from maar.experiments.estimate import TEST_IMAGES, estimate
 from maar.experiments.measured import in_folder, left, state_of
-from maar.experiments.plan import Plan, Task
+from maar.experiments.plan import Plan, Task, network_of
 from maar.terminal.clock import clock
 from maar.terminal.tables import GAP, table
+
+VERDICT = 2000
+"""Bytes of an image's verdict."""
 
 
 def outlook(plans: Sequence[Plan], tasks: Sequence[Task], width: int) -> RenderableType:
@@ -35,7 +40,49 @@ def outlook(plans: Sequence[Plan], tasks: Sequence[Task], width: int) -> Rendera
     for row, reason in dict.fromkeys(each for plan in plans for each in plan.skipped):
         parts.append(Text(f"skipped: {row}: {reason}", "dim"))
     parts.append(Text(_left(known, unknown_times, len(tasks))))
+    folder = next((str(task.run.folder.parent) for task in tasks), "")
+    parts.append(Text(f"disk: about {_size(disk(tasks))} in {folder}"))
+    parts += [Text(f"missing: {line}", "yellow") for line in missing_extras(tasks)]
+    commands = [task.command for task in tasks if task in to_do]
+    parts += [Text("commands:", "dim")] if commands else []
+    parts += [Text(f"  {command}", no_wrap=True, overflow="ignore") for command in commands]
     return Group(*parts)
+
+
+def disk(tasks: Sequence[Task]) -> int:
+    """Return about how many bytes the folders of the runs will have.
+
+    A run keeps its weights, two positions to continue from (each with two moments of Adam), and the
+    best and last weights of each stage; a verdict is some two kilobytes.
+    """
+    total = 0
+    for run in dict.fromkeys(task.run for task in tasks):
+        try:
+            net = network_of(run.config)
+            stages = run.config.method.stages(net, run.config.eps, run.config.train.epochs)
+        except MaarError:
+            continue  # a network or data of the user's own that is not there
+        weights = sum(4 * parameter.numel() for parameter in net.parameters())
+        total += weights * (1 + 2 * 3 + 2 * len(stages))
+    certified = [task for task in tasks if task.what == "certify"]
+    return total + sum(VERDICT * (task.images or TEST_IMAGES) for task in certified)
+
+
+def missing_extras(tasks: Sequence[Task]) -> list[str]:
+    """Return a line for each package that the work would miss."""
+    found = []
+    if any(find_spec(name) is None for name in ("matplotlib", "plotly", "jinja2")):
+        found.append("maar[report]: the result has no page (pip install 'maar[report]')")
+    if any(task.profile.device.startswith("cuda") for task in tasks):
+        import torch
+
+        if not torch.cuda.is_available():
+            found.append("a GPU: torch finds none here (--device cpu trains without)")
+    return found
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
 def _outlook(rows: Sequence[tuple[str, str, str, str]], width: int) -> RenderableType:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from maar.config import Config
 
 MODEL = "model"
+LATENT_BOUNDS = "crown"
+"""What `maar evaluate` takes by itself."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,12 @@ class Task:
 
     def _train(self) -> list[str]:
         run = self.run
+        # (Figures 2 and C.2 show the accuracy on test images by epoch; nothing is chosen by it.)
+        noted = ["--test-accuracy", "true"] if self.is_drawn else []
+        device = ["--device", self.profile.device] if self.profile.device else []
         place = ["--runs", str(run.folder.parent), "--name", run.name]
-        seed = ["--seed", str(run.seed), "--threads", "1"]
-        return ["train", run.recipe, *run.flags, *seed, *place, "--resume"]
+        seed = ["--seed", str(run.seed), "--threads", str(self.profile.threads)]
+        return ["train", run.recipe, *run.flags, *seed, *noted, *device, *place, "--resume"]
 
     def _certify(self) -> list[str]:
         words = ["certify", str(self.run.folder), "--preset", self.profile.preset]
@@ -127,6 +132,8 @@ class Task:
 
     def _evaluate(self) -> list[str]:
         attack = ["--layers", str(self.layer), "--steps", str(self.profile.latent_steps)]
+        bounds = self.profile.latent_bounds
+        attack += [] if bounds == LATENT_BOUNDS else ["--bounds", bounds]
         return ["evaluate", str(self.run.folder), *attack, *self._which()]
 
     def _which(self) -> list[str]:
@@ -236,6 +243,8 @@ def _runs(row: Row, setting: Setting, choice: Choice) -> tuple[Run, ...] | str:
     profile = choice.profile
     names = {"setting": setting.name, "method": row.method, "profile": profile.name}
     recipe, stem = profile.recipe.format(**names), "{setting}-{method}-{profile}".format(**names)
+    if profile.name in row.recipes:
+        recipe = stem = row.recipes[profile.name].format(**names)
     if recipe not in recipes():
         return f"there is no recipe {recipe}"
     if profile.flags and row.method not in profile.flags:

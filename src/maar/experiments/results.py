@@ -13,17 +13,20 @@ from typing import Any
 import maar
 from maar.certification.compare import require_agreement
 from maar.core.eps import Eps
+from maar.core.errors import MaarError
 from maar.core.machine import machine
 from maar.experiments.kept import caveat
 from maar.experiments.measured import State, in_folder, state_of
-from maar.experiments.plan import Plan, Point, Run, Task
+from maar.experiments.plan import Plan, Point, Run, Task, network_of
 from maar.experiments.published import Published, everything, published
 from maar.records.stores import VERDICT_LINES
-from maar.records.verdicts import Record
+from maar.records.verdicts import Record, wilson
 
 FORMAT = 1
 # A verifier looks at the clock between two of its steps.
 OVERTIME = 1.5
+# With fewer images or seeds than these behind a number, it comes with an interval.
+ENOUGH, SEEDS = 10_000, 3
 Object = dict[str, Any]
 
 
@@ -137,7 +140,10 @@ def _require_agreement(plan: Plan) -> None:
 def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
     kind, row = plan.experiment.kind, point.row
     measured = {
-        name: _spread([seed.metrics[name] for seed in seeds if name in seed.metrics])
+        name: about_share(
+            [seed.metrics[name] for seed in seeds if name in seed.metrics],
+            images_of(name, seeds),
+        )
         for name in (seeds[0].metrics if seeds else {})
         if name != "verified_error" or kind == "training"
     }
@@ -151,6 +157,8 @@ def _row(point: Point, seeds: Sequence[Seed], plan: Plan) -> Object:
     origin: Object = {"source": "", "caveat": "", "is_comparable": None}
     if first:
         origin = _sourced(first)
+        if origin["is_comparable"] and (other := _other_network(point)):
+            origin |= {"is_comparable": False, "caveat": other}
         if difference := _other_stages(point, plan):
             origin["caveat"] = "; ".join(filter(None, (origin["caveat"], difference)))
     certified = [seed.result("certify") for seed in seeds if seed.result("certify")]
@@ -230,6 +238,14 @@ def _other_stages(point: Point, plan: Plan) -> str:
     return "" if ours == theirs else f"published of {theirs} stages, measured of {ours}"
 
 
+def _other_network(point: Point) -> str:
+    """What to say where our network is not the paper's."""
+    network, theirs = point.runs[0].config.network, point.setting.networks
+    if not theirs or network in theirs:
+        return ""
+    return f"measured on {network}, published on {theirs[0]}"
+
+
 def _sourced(entry: Published) -> Object:
     source = entry.source
     return {
@@ -241,13 +257,31 @@ def _sourced(entry: Published) -> Object:
     }
 
 
-def _spread(values: Sequence[float]) -> Object:
-    """Mean and standard deviation over the seeds; one seed has no deviation."""
-    return {
+def images_of(name: str, seeds: Sequence[Seed]) -> int | None:
+    """Return how many test images a share is of; None if that is not known, or not of them."""
+    if name == "verified_error":
+        return None
+    certified = [found for seed in seeds if (found := seed.result("certify"))]
+    if name == "latent_robustness":
+        return min((seed.result("evaluate")["images"] for seed in seeds), default=None)
+    whole = name == "accuracy" and not any(seed.is_stage for seed in seeds)
+    return min((found["of" if whole else "images"] for found in certified), default=None)
+
+
+def about_share(values: Sequence[float], images: int | None = None) -> Object:
+    """Mean and standard deviation over the seeds; one seed has no deviation.
+
+    With fewer than ENOUGH images or SEEDS seeds, also the 95 % Wilson interval of the share, as for
+    images drawn at random. It says nothing of how far another training would be.
+    """
+    found: Object = {
         "mean": fmean(values),
         "std": stdev(values) if len(values) > 1 else None,
         "values": list(values),
     }
+    if images and (images < ENOUGH or len(values) < SEEDS):
+        found["interval95"] = [round(end, 6) for end in wilson(fmean(values) * images, images)]
+    return found
 
 
 def _banner(plan: Plan, rows: Sequence[Object], missing: int, total: int) -> str:
@@ -265,9 +299,38 @@ def _banner(plan: Plan, rows: Sequence[Object], missing: int, total: int) -> str
     allowed, longest = profile.timeout, max((row["longest"] or 0.0 for row in rows), default=0.0)
     if allowed is not None and longest > OVERTIME * allowed:
         parts.append(f"some images were given {longest:.0f} s, not {allowed} s as in the profile")
+    parts += _mixed(plan, rows)
     if missing:
         parts.append(f"{missing} of {total} measurements are not there yet")
     return "; ".join(parts)
+
+
+def _mixed(plan: Plan, rows: Sequence[Object]) -> list[str]:
+    """What to say of layerwise trainings whose stages end before their own loss is all."""
+    known = {name for row in rows if row["seeds"] for name in row["runs"]}
+    ends: dict[str, list[str]] = {}
+    for point in plan.points:
+        run = point.runs[0]
+        if str(run.folder) not in known:
+            continue
+        config = run.config
+        try:
+            stages = config.method.stages(network_of(config), config.eps, config.train.epochs)
+        except MaarError:
+            continue  # a network or data of the user's own that is not there
+        kappas = [
+            stage.schedules["kappa"](stage.epochs)
+            for stage in stages
+            if stage.schedules.get("kappa")
+        ]
+        if any(kappa < 1 for kappa in kappas):
+            numbers = ", ".join(f"{kappa:.2f}" for kappa in kappas)
+            ends.setdefault(numbers, []).append(point.row.label)
+    return [
+        f"the stages of {', '.join(dict.fromkeys(labels))} end at kappa = {numbers}: where it is "
+        "less than 1, part of the loss is still the stage's before"
+        for numbers, labels in ends.items()
+    ]
 
 
 def versions() -> dict[str, str]:

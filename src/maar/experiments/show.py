@@ -26,11 +26,13 @@ def table_of(result: Object) -> Table:
 
 
 def spread(metric: Object | None) -> str:
-    """`97.70 ± 0.12`."""
+    """`97.70 ± 0.12`, and where few images or seeds are behind it ` [97.2, 98.1]`."""
     if metric is None:
         return ""
     deviation = "" if metric["std"] is None else f" ± {100 * metric['std']:.2f}"
-    return f"{100 * metric['mean']:.2f}{deviation}"
+    ends = [f"{100 * end:.1f}" for end in metric.get("interval95", [])]
+    interval = f" [{', '.join(ends)}]" if ends else ""
+    return f"{100 * metric['mean']:.2f}{deviation}{interval}"
 
 
 def percent(share: float) -> str:

@@ -19,7 +19,7 @@ else:
     import tomli as tomllib
 
 HERE = Path(__file__).parent
-NOT_EXPERIMENTS = ("published", "profiles", "settings")
+NOT_EXPERIMENTS = ("published", "profiles", "settings", "times")
 NOTHING_PUBLISHED = "none"
 
 T = TypeVar("T")
@@ -34,6 +34,8 @@ class Setting:
     eps: str
     eps_range: tuple[str, ...]
     """The radii of an experiment over several."""
+    networks: tuple[str, ...] = ()
+    """The paper's; a number of another network is not compared with the paper's."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,12 @@ class Profile:
     timeout: Positive | None = None
     latent_steps: Positive = 150
     """Of the attack that measures latent robustness."""
+    latent_bounds: str = "crown"
+    """Bounds behind which latent robustness is measured."""
+    threads: Positive = 1
+    """Of a training."""
+    device: str = ""
+    """Of a training; empty for the recipe's own."""
     flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Method -> flags that make the recipe one of that method, where one recipe serves all."""
 
@@ -70,6 +78,8 @@ class Row:
     published: str = ""
     """The system of published.toml; default: the method's. "none": nothing is published."""
     seeds: tuple[int, ...] = (0,)
+    recipes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Profile -> recipe instead of the profile's, with {setting} in it."""
 
     @property
     def system(self) -> str:

@@ -79,7 +79,7 @@ def work(tasks: Sequence[Task], launcher: Launcher, display: Display) -> dict[Ta
                 code = handle.poll()
                 if code is not None:
                     _end(task, code, progress, display)
-            while len(progress.running) < launcher.slots and (task := _next(progress)):
+            while task := _next(progress, launcher):
                 progress.waiting.remove(task)
                 progress.began[task] = time.monotonic()
                 progress.running[task] = launcher.start(task)
@@ -97,12 +97,14 @@ def work(tasks: Sequence[Task], launcher: Launcher, display: Display) -> dict[Ta
     return progress.failed
 
 
-def _next(progress: Progress) -> Task | None:
+def _next(progress: Progress, launcher: Launcher) -> Task | None:
     """The first task that can begin: its run is trained, and nobody else is at it."""
     now = time.monotonic()
     untrained = {task.run for task in progress.waiting if task.what == "train"}
     untrained |= {task.run for task in progress.running if task.what == "train"}
     for task in list(progress.waiting):
+        if not launcher.has_room(task, list(progress.running)):
+            continue
         if progress.elsewhere.get(task.run, 0.0) > now:
             continue
         if task.what != "train" and task.run in untrained:

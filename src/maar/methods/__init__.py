@@ -25,4 +25,6 @@ METHODS = Registry(
         "cc_ibp": "maar.methods.cc_ibp:CCIBP",
         "exp_ibp": "maar.methods.exp_ibp:ExpIBP",
     },
+    group="maar.methods",
+    named=True,
 )

@@ -49,9 +49,11 @@ NETWORKS = Registry(
         "convmedbig_2_2_4_250_k334": f"{_ROOM}.convmedbig:convmedbig_2_2_4_250_k334",
         "mlp": f"{_ROOM}.mlp:mlp",
         "cnn5": f"{_ROOM}.cnn5:cnn5",
+        "cnn5_64_bn": f"{_ROOM}.cnn5:cnn5_64_bn",
         "cnn7": f"{_ROOM}.cnn7:cnn7",
         "resnet_small": f"{_ROOM}.resnet_small:resnet_small",
     },
+    group="maar.networks",
 )
 
 _WHERE = {

@@ -104,8 +104,10 @@ class Manifest:
     @property
     def weights(self) -> str:
         """`model`, or a stage's such as `stage-1-last`; earlier versions have it in the name."""
-        stage = re.search(r"\((stage-\d+-\w+)\)$", self.network)
-        return str(self.source.get("weights") or (stage[1] if stage else MODEL))
+        named = re.search(r"\((stage-\d+-\w+)\)$", self.network)
+        asked = word(self.source, "weights") or (named[1] if named else MODEL)
+        # (a network of one's own has its weights in a file: they are its only ones)
+        return asked if asked.startswith("stage-") else MODEL
 
 
 @dataclass(frozen=True, eq=False)

@@ -185,7 +185,7 @@ class Tally:
         return self.settled[name, "falsified"] + self.settled[name, "misclassified"]
 
 
-def wilson(hits: int, trials: int) -> tuple[float, float]:
+def wilson(hits: float, trials: int) -> tuple[float, float]:
     """The 95 % score interval of a share (Wilson 1927): sensible at 0 and at 1 too."""
     z2 = 1.959964**2
     share = hits / trials

@@ -203,12 +203,12 @@ def _counts(run: Run, store: Store) -> Table:
 
 
 def _subject(store: Store) -> Table:
-    machine, file = store.machine, word(store.source, "network")
+    source, machine, file = store.source, store.machine, word(store.source, "network")
     asked = "; ".join(words(store.subject, "verifiers"))
     facts = {
         "network": store.network,
         "file": file if file != store.network else "",
-        "weights": "" if store.weights == "model" else store.weights,
+        "weights": word(source, "weights").removeprefix("model"),
         "hash of the weights": store.hash,
         "data": store.data,
         "hash of the data": word(store.subject, "data"),
@@ -351,8 +351,8 @@ def _repeat(store: Store, checker: Object, command: str) -> Iterator[str]:
     network = word(source, "network") or store.network
     data = word(store.content, "data")
     flags = [shlex.quote(network), "--data", shlex.quote(data), "--eps", eps_text(store.eps)]
-    if store.weights != "model":
-        flags += ["--weights", store.weights]
+    if (weights := word(source, "weights")) not in ("", "model"):
+        flags += ["--weights", shlex.quote(weights)]
     if store.preset:
         flags += ["--preset", store.preset]
     else:

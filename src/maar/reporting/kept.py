@@ -52,15 +52,16 @@ def _lines(series: object) -> list[Object]:
         return []
     # (of a stage that is over, as many were planned)
     planned = dict(sorted(zip(stages, epochs, strict=True)))
-    is_valid = word(series, "accuracy_of") == "valid"
+    of = word(series, "accuracy_of")
     return [
         {
             "stage": stage,
             "stages": max(stages),
             "epoch": epoch,
             "epochs": planned[stage],
-            "train": {"verified_error": error, **({} if is_valid else {"accuracy": accuracy})},
-            "valid": {"accuracy": accuracy} if is_valid else {},
+            "train": {"verified_error": error, **({"accuracy": accuracy} if of == "train" else {})},
+            "valid": {"accuracy": accuracy} if of == "valid" else {},
+            "test": {"accuracy": accuracy} if of == "test" else {},
         }
         for stage, epoch, error, accuracy in zip(stages, epochs, errors, accuracies, strict=True)
     ]

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
+import torch
 from torch import nn
 
 from maar.config import Config
@@ -62,6 +63,22 @@ def evaluate(
                 sums[name] = sums.get(name, 0.0) + float(good.double().sum())
     sums = workers.sum(sums) if workers else sums
     return {name: total / size for name, total in sums.items()}
+
+
+def accuracy(
+    net: nn.Sequential, data: DataSet, split: str, workers: Workers | None = None
+) -> float:
+    """Return the share of a split's images that are classified correctly."""
+    right = 0.0
+    rank, count = (workers.rank, workers.count) if workers else (0, 1)
+    with _evaluation_mode(net), torch.no_grad():
+        for start in range(rank * BATCH, data.size(split), count * BATCH):
+            part = slice(start, start + BATCH)
+            right += float(
+                (net(data.images(split, part)).argmax(1) == data.labels(split, part)).sum()
+            )
+    sums = workers.sum({"right": right}) if workers else {"right": right}
+    return sums["right"] / data.size(split)
 
 
 def latent_robustness(

@@ -134,7 +134,7 @@ class LatentRegions:
     def __init__(
         self, net: nn.Sequential, shape: Sequence[int], layers: Sequence[int], bounds: str = "crown"
     ) -> None:
-        if bounds not in REGION_BOUNDS:
+        if bounds not in REGION_BOUNDS and (bounds in BOUNDS or not BOUNDS.accepts(bounds)):
             raise unknown("bounds", bounds, REGION_BOUNDS)
         self.bounds = bounds
         ends = {layer: relu_indices(net)[layer - 1] + 1 for layer in layers if layer}

@@ -7,7 +7,8 @@ log.txt            what was said on the screen, with the time
 checkpoints/       the last two positions, and weights after each stage (last, best)
 model.safetensors  the weights at the end, with the network's name and shape in the header
 result.json        test results; it exists when the run is finished
-network.py, .onnx  a copy of the user's own network, where there is one
+own/               copies of the user's own Python files: method, network, their neighbours
+network.onnx       a copy of the user's own network, where there is one
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ import maar
 from maar.core.errors import RunError, UsageError
 from maar.core.files import locked, sha256_file, write_bytes, write_text
 from maar.core.neutral import WATCH
+from maar.core.own import keep, path_of, reading, run_of
 from maar.core.unpacking import parse_json, read_json
+from maar.methods.base import Method
 from maar.records.runs import CONFIG, ENV, LOCK, METRICS, RESULT, is_run, read_run
 from maar.training import checkpoint
 from maar.training.checkpoint import Parts, Position
@@ -61,8 +64,14 @@ class Run:
         if not self.resumed:
             write_text(self.path / CONFIG, to_toml(self.config))
         # What follows may be lacking in a resumed run that was killed at its very beginning.
+        for own in own_files(self.config):
+            keep(self.path, own)
         own = _own_network(self.config.network)
-        if own and not (copy := self.path / f"network{own.suffix}").exists():
+        if (
+            own
+            and own.suffix != ".py"
+            and not (copy := self.path / f"network{own.suffix}").exists()
+        ):
             write_bytes(copy, own.read_bytes())
         environment = {**environment, KEY: self.config.method.revision}
         first: dict[str, Any] = {}
@@ -259,7 +268,7 @@ def load_network(path: str | Path, weights: str = "model") -> tuple[nn.Sequentia
         raise UsageError(
             f"unknown weights {weights!r} (accepted: model, stage-K-last or stage-K-best)"
         )
-    config = load(path)
+    config = load(path, with_method=False)
     file = _weights_path(path, weights)
     if not file.is_file():
         if weights == "model":
@@ -316,6 +325,19 @@ def _weights_path(path: Path, name: str) -> Path:
     return folder / f"{name}.safetensors"
 
 
+def own_files(config: Config) -> list[Path]:
+    """Return the user's own Python files that a configuration names, as it names them."""
+    methods: list[Any] = [config.method]
+    names = [config.network]
+    while methods:
+        method = methods.pop()
+        names.append(method.name)
+        inner = (getattr(method, field.name) for field in dataclasses.fields(method))
+        methods += [value for value in inner if isinstance(value, Method)]
+    files = (Path(name.rpartition(":")[0]).expanduser() for name in names if ".py:" in name)
+    return list(dict.fromkeys(files))
+
+
 def _own_network(name: str) -> Path | None:
     """The file of a user's own network, None for a registered one."""
     for suffix in (".py", ".onnx"):
@@ -329,5 +351,8 @@ def _network_name(path: Path, name: str) -> str:
     own = _own_network(name)
     if own is None:
         return name
+    if own.suffix == ".py":
+        with reading(run_of(path / "config.toml")):
+            return name.replace(str(own), str(path_of(name)), 1)
     copy = path / f"network{own.suffix}"
     return name.replace(str(own), str(copy), 1) if copy.is_file() else name

@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from maar.config import Config, config_hash
 from maar.core.errors import RunError, UsageError
 from maar.core.files import sha256_file
+from maar.data import DataSet
 from maar.data import load as load_data
 from maar.data.augment import AUGMENTS
 from maar.methods.base import Batch, Stage
@@ -31,7 +32,7 @@ from maar.training.averaging import Average
 from maar.training.checkpoint import Parts, Position
 from maar.training.display import Display
 from maar.training.env import environment, resolve_threads
-from maar.training.evaluate import evaluate, images, latent_robustness
+from maar.training.evaluate import accuracy, evaluate, images, latent_robustness
 from maar.training.lines import epoch_line
 from maar.training.optim import Descent, lr_schedule
 from maar.training.parallel import Workers, connect
@@ -45,11 +46,17 @@ from maar.training.seeds import derive, generator
 
 
 def train(
-    config: Config, path: str | Path, *, resume: bool = False, display: Display | None = None
+    config: Config,
+    path: str | Path,
+    *,
+    resume: bool = False,
+    display: Display | None = None,
+    data: DataSet | None = None,
 ) -> dict[str, Any]:
     """Train into the folder `path` and return the content of its result.json.
 
     With `resume` a run that is there is continued, and one that is finished is left as it is.
+    `data` stands in for what `config.data` names: without test images, nothing is tested.
     """
     display = display or Display()
     threads_before = torch.get_num_threads()
@@ -62,7 +69,7 @@ def train(
             if result:
                 return result
             shown = display if workers.is_first else Display()
-            return workers.all_do(lambda: Trainer(run, shown, workers)).train()
+            return workers.all_do(lambda: Trainer(run, shown, workers, data)).train()
     finally:
         display.close()
         torch.set_num_threads(threads_before)
@@ -85,7 +92,9 @@ def _known(run: Run) -> dict[str, Any]:
 class Trainer:
     """One run in progress. It knows stages, batches and named loss terms, but no method."""
 
-    def __init__(self, run: Run, display: Display, workers: Workers) -> None:
+    def __init__(
+        self, run: Run, display: Display, workers: Workers, data: DataSet | None = None
+    ) -> None:
         self.device, self.workers = workers.device, workers
         threads = resolve_threads(run.config.threads)
         torch.set_num_threads(threads)
@@ -94,7 +103,8 @@ class Trainer:
         self.run, self.config, self.display = run, run.config, display
         self.method, self.seed = self.config.method, self.config.seed
         self.slow = check_precision(self.config.train.precision, self.device)
-        self.data = load_data(self.config.data, valid=self.config.valid).to(self.device)
+        data = data or load_data(self.config.data, valid=self.config.valid)
+        self.data = data.to(self.device)
         chosen = self.config.train.augment
         self.augment = AUGMENTS[self.data.info.augment if chosen == "auto" else chosen]
         self.net = self._fresh_network()
@@ -230,6 +240,8 @@ class Trainer:
         }
         if self.data.size("valid"):
             record["valid"] = self._evaluate("valid", epoch.stage)
+        if train.test_accuracy and self.data.size("test"):
+            record["test"] = {"accuracy": accuracy(self.judged, self.data, "test", self.workers)}
         if train.latent_images and record["epoch"] == record["epochs"]:
             self.display.note("latent robustness")
             record["valid"] |= latent_robustness(self.config, self.judged, self.data, self.workers)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from maar.domains.learned_zonotope import LearnedZonotope
 from maar.domains.reduced.linear import Affine
 from maar.domains.reduced.network import Reduced
 from maar.domains.relax import upper_line
@@ -30,11 +31,13 @@ def last(network: Reduced) -> Tensor:
     return exact
 
 
-def last_convolution(network: Reduced, row: Affine, most: int) -> Tensor:
+def last_convolution(
+    network: Reduced, row: Affine, most: int, learned: LearnedZonotope | None = None
+) -> Tensor:
     """Up to `most` of the ReLU after the last convolution: the steepest of the row's bound.
 
     The paper's choice: by the gradient of the margin's zonotope bound with respect to the slope of
-    each ReLU's band.
+    each ReLU's band, at the slopes that `learned` finds for the row; for None at DeepZ's.
     """
     exact = none(network)
     graph = network.graph
@@ -45,8 +48,12 @@ def last_convolution(network: Reduced, row: Affine, most: int) -> Tensor:
     ]
     if not places:
         return exact
+    if learned is None:
+        at = [upper_line(layer.lb, layer.ub)[0] for layer in network.layers]
+    else:
+        at = learned.slopes(replace(network, parallel=True), row)
     with torch.enable_grad():
-        slopes = [upper_line(layer.lb, layer.ub)[0].requires_grad_() for layer in network.layers]
+        slopes = [slope.detach().clone().requires_grad_() for slope in at]
         low = replace(network, parallel=True).lower(row, slopes)
         k = places[-1]
         (gradient,) = torch.autograd.grad(low.sum(), [slopes[k]])

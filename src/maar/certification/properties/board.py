@@ -51,6 +51,8 @@ class Board:
         self.questions = list(questions)
         self.memory = [Memory() for _ in self.questions]
         self.begin, self.end = clock.now(), end
+        self.is_split = False
+        """Whether splitting takes part: then no other step's turn may take long."""
         self.witness: Witness | None = None
         self.by: str | None = None
         """The step that settled the property, or the last condition."""

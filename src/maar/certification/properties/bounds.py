@@ -27,6 +27,8 @@ INTERVAL = Interval(rounding=True)
 # Pieces so small that each takes less than a second: the clock is looked at between them.
 CROWN = Crown(rounding=True, upper=False, budget=1 << 27)
 ALPHA_CROWN = AlphaCrown(rounding=True, budget=1 << 30)
+# Seconds that a bound may take in any case.
+LEAST = 1.0
 ROOM = 3 << 30
 """Bytes that a reduced network may take."""
 
@@ -45,7 +47,11 @@ class BoundsStep:
         """Turns of one bound on one question."""
         for bound in (self._interval, self._crown, self._alpha_crown):
             for n in board.left():
-                end = clock.now() + self.share * (board.end - clock.now()) / len(board.left())
+                now = clock.now()
+                seconds = self.share * (board.end - now) / len(board.left())
+                if board.is_split:
+                    seconds = min(seconds, max(LEAST, now - board.begin))
+                end = now + seconds
                 name = bound.__name__.strip("_")
                 try:
                     with clock.until(end):

@@ -109,6 +109,7 @@ def _racers(board: Board, steps: Sequence[str]) -> list[_Racer]:
     if "splitting" in steps and (free <= MANY or len(steps) == 1):
         splitting = _Racer(_chain(board, ["splitting"]), 4.0 if free <= FEW else 1.0)
         racers.insert(0 if free <= FEW else len(racers), splitting)
+        board.is_split = True
     return racers
 
 

@@ -40,7 +40,7 @@ TRIAL, PATIENCE = 8, 1.0
 ROUNDS, GAIN = 3, 0.05
 LARGE = 1e300
 # Weights times boxes that an attack may have.
-WORK = 1e8
+WORK = 2e7
 LAST = Crown(rounding=True, upper=False, intermediate="interval", budget=CROWN.budget)
 
 
@@ -345,8 +345,7 @@ class _Bounds:
         for bound in list(self.bounds):
             left = (~(_depths(low, asked)[0] > 0)).nonzero().squeeze(1)
             if not self._pays(bound):
-                # A few boxes now and then, to see whether that is still so.
-                left = left[: TRIAL if self.batches % OTHER == 0 or not bound.boxes else 0]
+                left = left[: self._trial(bound)]
             if not len(left):
                 continue
             begin = clock.now()
@@ -365,6 +364,14 @@ class _Bounds:
             settled = int((_depths(low, asked)[0][left] > 0).sum())
             bound.learn(len(left), settled, clock.now() - begin)
         return low, change
+
+    def _trial(self, bound: _Bound) -> int:
+        """A few boxes now and then, to see whether a bound pays by now."""
+        if not bound.boxes:
+            return TRIAL
+        if self.batches % OTHER:
+            return 0
+        return min(TRIAL, int(self.seconds / OTHER / max(bound.seconds, 1e-9)))
 
     def _pays(self, bound: _Bound) -> bool:
         if len(self.bounds) == 1 and self.forward is None:

@@ -21,12 +21,14 @@ from maar.domains.reduced.network import TooLarge, reduce
 class ZonotopeVerifier:
     """DeepZ's slopes in float32, then slopes learned for what is open, in float64.
 
-    `iterations` and `lr` are COLT's. Without iterations it is the plain zonotope.
+    COLT has 500 iterations and a learning rate of 0.1 that falls to a tenth every 100 (`period`),
+    as in preset `paper`. Without iterations it is the plain zonotope.
     """
 
     name: ClassVar[str] = "zonotope"
     iterations: int = 100
     lr: float = 0.1
+    period: int = 0
     seconds: float = field(default=math.inf, repr=False)
 
     def __call__(self, query: Query) -> Verdict:
@@ -44,6 +46,10 @@ class ZonotopeVerifier:
         if dtype == torch.float32:
             return start
         learned = LearnedZonotope(
-            self.iterations, self.lr, rounding=True, seconds=query.left(self.seconds)
+            self.iterations,
+            self.lr,
+            rounding=True,
+            period=self.period,
+            seconds=query.left(self.seconds),
         )
         return learned.learn(network, rows, start)

@@ -23,8 +23,20 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from maar.core.errors import MaarError, UsageError, nearest
-from maar.core.own.copies import found_copy
+from maar.core.own.copies import found_copy, keep, reading, run_of
 from maar.core.own.neighbours import neighbours
+
+__all__ = [
+    "file_of",
+    "is_own",
+    "keep",
+    "load",
+    "one_line",
+    "own",
+    "path_of",
+    "reading",
+    "run_of",
+]
 
 _PREFIX = f"{__name__}.file_"
 _loaded: dict[str, str] = {}
@@ -62,6 +74,14 @@ def own(what: str, name: str) -> Any:
             f"{what} file {path} has no {attribute!r}{nearest(attribute, public)} ({known})"
         )
     return thing
+
+
+def file_of(thing: Any) -> Path | None:
+    """Return the file that a class or an object's class was read from, if it is a user's own."""
+    module = (thing if isinstance(thing, type) else type(thing)).__module__
+    if not module.startswith(_PREFIX):
+        return None
+    return Path(bytes.fromhex(module.removeprefix(_PREFIX)).decode())
 
 
 def load(what: str, path: Path) -> ModuleType:

@@ -32,6 +32,12 @@ def reading(run: Path | None) -> Iterator[None]:
         _folder.reset(token)
 
 
+def run_of(file: str | Path) -> Path | None:
+    """Return the folder that a configuration lies in, if it keeps copies of own files."""
+    folder = Path(file).parent
+    return folder if file and (folder / ROOM / INDEX).is_file() else None
+
+
 def keep(run: Path, path: Path) -> str:
     """Copy a file and its neighbours into a run, unless that was done before; return the hash."""
     index = _index(run)

@@ -18,11 +18,13 @@ zero at the least would be the best mixture everywhere, and say nothing.
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from maar.domains.reduced.blocks import Blocks
 from maar.domains.reduced.linear import Affine
 from maar.domains.reduced.network import Reduced
 from maar.domains.relax import lower_slope, upper_line
@@ -52,10 +54,8 @@ class Ascent:
             value.to(dtype) for value in (above, intercept, lower_slope(lb, ub))
         )
         every = [layer.rows for layer in reduced.layers]
-        X = torch.cat([centre.new_zeros(0, len(centre)), *(rows.X for rows in every)])
-        self.X = (X * radius).to(dtype)
-        self.c = (torch.cat([none, *(rows.c for rows in every)]) + X @ centre).to(dtype)
-        self.Z = [rows.Z.to(dtype) for rows in every]
+        self.matrices = [_matrix(rows, radius, dtype) for rows in every]
+        self.c = torch.cat([none, *(rows.c + rows.at(centre) for rows in every)]).to(dtype)
         self.centre, self.radius = centre, radius
         self.reach = torch.maximum(-lb, ub).to(dtype)
         self._take(row, pivot)
@@ -67,7 +67,7 @@ class Ascent:
         return other
 
     def _take(self, row: Affine, pivot: int) -> None:
-        dtype, self.pivot = self.X.dtype, pivot
+        dtype, self.pivot = self.c.dtype, pivot
         self.row_X = (row.X * self.radius).to(dtype)
         self.row_Z = row.Z.to(dtype)
         self.row_c = (row.c + row.X @ self.centre).to(dtype)
@@ -83,7 +83,7 @@ class Ascent:
         price_rate: float,
     ) -> Point:
         """The best slopes, prices and mixtures of so many steps; branches that seem proved rest."""
-        dtype = self.X.dtype
+        dtype = self.c.dtype
         top = Point(*(value.to(dtype) for value in point))
         best = top.slope.new_full((len(top.sign),), -torch.inf)
         branches = torch.arange(len(best))
@@ -110,7 +110,7 @@ class Ascent:
 
     def low(self, point: Point) -> Tensor:
         """The bounds of branches as they are, up to rounding, [B]."""
-        return self._pass(Point(*(value.to(self.X) for value in point)), gradient=False)[0]
+        return self._pass(Point(*(value.to(self.c) for value in point)), gradient=False)[0]
 
     def _pass(self, state: Point, gradient: bool = True) -> tuple[Tensor, list[Tensor]]:
         """The bounds, and their gradient in slopes, prices and the mixture."""
@@ -127,28 +127,65 @@ class Ascent:
         is_single = mix.shape[1] == 1  # (a mixture of one row is the row)
         weight[:, :width] = self.row_Z if is_single else mix @ self.row_Z
         line, part = torch.empty_like(weight), torch.empty_like(weight)
-        for (start, stop), Z in zip(reversed(self.ends), reversed(self.Z), strict=True):
+        X = self.row_X.repeat(count, 1) if is_single else mix @ self.row_X
+        for (start, stop), matrix in zip(reversed(self.ends), reversed(self.matrices), strict=True):
             here = slice(start, stop)
             w = weight[:, here]
             line[:, here] = torch.where(w < 0, above[:, here], below[:, here])
             part[:, here] = w * line[:, here] - paid[:, here]
-            weight[:, :start].addmm_(part[:, here], Z)
-        X = torch.addmm(self.row_X if is_single else mix @ self.row_X, part, self.X)
+            matrix.add(part[:, here], X, weight[:, :start])
         low = (self.row_c if is_single else mix @ self.row_c) + part @ self.c - X.abs().sum(1)
         low = low + (weight.clamp(max=0) * intercept).sum(1)
         if not gradient:
             return low, []
-        of_part = torch.addmm(self.c, X.sign_(), self.X.T, alpha=-1)
+        X = X.sign_().neg_()
+        of_part = self.c.repeat(count, 1)
         of_weight = torch.empty_like(weight)
         lifted = intercept * (weight < 0)
-        for (start, stop), Z in zip(self.ends, self.Z, strict=True):
+        for (start, stop), matrix in zip(self.ends, self.matrices, strict=True):
             here = slice(start, stop)
-            of_part[:, here].addmm_(of_weight[:, :start], Z.T)
+            matrix.add_back(X, of_weight[:, :start], of_part[:, here])
             of_weight[:, here] = of_part[:, here] * line[:, here] + lifted[:, here]
         of_mix = torch.zeros_like(mix)
         if not is_single:
-            of_mix = self.row_c + of_weight[:, :width] @ self.row_Z.T - X @ self.row_X.T
+            of_mix = self.row_c + of_weight[:, :width] @ self.row_Z.T + X @ self.row_X.T
         return low, [of_part * weight.clamp_(min=0) * is_choice, -sign * of_part, of_mix]
+
+
+@dataclass(frozen=True)
+class _Dense:
+    """A layer's rows over pixels in [-1, 1] and over the z before."""
+
+    X: Tensor
+    Z: Tensor
+
+    def add(self, part: Tensor, X: Tensor, Z: Tensor) -> None:
+        X.addmm_(part, self.X)
+        Z.addmm_(part, self.Z)
+
+    def add_back(self, X: Tensor, Z: Tensor, part: Tensor) -> None:
+        part.addmm_(X, self.X.T).addmm_(Z, self.Z.T)
+
+
+@dataclass(frozen=True)
+class _Sparse:
+    """The same in blocks."""
+
+    blocks: Blocks
+
+    def add(self, part: Tensor, X: Tensor, Z: Tensor) -> None:
+        of_X, of_Z = self.blocks.times(part)
+        X.add_(of_X)
+        Z.add_(of_Z)
+
+    def add_back(self, X: Tensor, Z: Tensor, part: Tensor) -> None:
+        part.add_(self.blocks.back(X, Z))
+
+
+def _matrix(rows: Affine, radius: Tensor, dtype: torch.dtype) -> _Dense | _Sparse:
+    if rows.blocks is not None:
+        return _Sparse(rows.blocks.to(dtype, radius))
+    return _Dense((rows.X * radius).to(dtype), rows.Z.to(dtype))
 
 
 class Point(NamedTuple):

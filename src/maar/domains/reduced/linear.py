@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from maar.domains.reduced.blocks import Blocks
+
+# From so many rows on, blocks are worth a gradient.
+MANY = 16
 
 
 @dataclass
@@ -34,8 +40,17 @@ class Affine:
         """The rows of all parts, in order."""
         if len(parts) == 1:
             return parts[0]
-        fields = zip(*(vars(part).values() for part in parts), strict=True)
+        fields = zip(*((part.X, part.Z, part.c, part.e) for part in parts), strict=True)
         return Affine(*(torch.cat(tensors) for tensors in fields))
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """The same rows in blocks, where computing with them pays."""
+        return None
+
+    def at(self, x: Tensor) -> Tensor:
+        """X x."""
+        return self.X @ x
 
     def __getitem__(self, keep: Tensor) -> Affine:
         return Affine(self.X[keep], self.Z[keep], self.c[keep], self.e[keep])
@@ -74,7 +89,12 @@ def below_by(lb: Tensor, ub: Tensor, crowns: Tensor, slope: Tensor) -> Tensor:
 
 
 def replaced(
-    rows: Affine, start: int, layer: Affine, lines: Lines, upper: bool, split: Split | None = None
+    rows: Affine,
+    start: int,
+    layer: Affine,
+    lines: Lines,
+    upper: bool,
+    split: Split | None = None,
 ) -> Affine:
     """The rows with every z from column `start` on replaced by a line on the side asked for.
 
@@ -95,9 +115,15 @@ def replaced(
         part = part - split.sign * split.price
     lifted = to_above @ intercept if intercept.dim() == 1 else (to_above * intercept).sum(-1)
     added, applied = (torch.addmm, torch.addmv) if Z.dim() == 2 else (torch.baddbmm, _applied)
+    # (for few rows that are bounded again and again, many small products are the slower way)
+    if layer.blocks is None or (part.requires_grad and len(part) < MANY):
+        X, Z = added(rows.X, part, layer.X), added(rows.Z[..., :start], part, layer.Z)
+    else:
+        X, Z = layer.blocks.times(part)
+        X, Z = rows.X + X, rows.Z[:, :start] + Z
     return Affine(
-        added(rows.X, part, layer.X),
-        added(rows.Z[..., :start], part, layer.Z),
+        X,
+        Z,
         applied(rows.c, part, layer.c) + lifted,
         applied(rows.e, part.abs(), layer.e),
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,12 @@ from maar.domains.backward import Backward, specification
 from maar.domains.bound import Pair, Problem, intersect
 from maar.domains.graph import Graph, one_affine
 from maar.domains.interval import EXTRA, Boxes, output
+from maar.domains.reduced.layer import Layer as Layer
 from maar.domains.reduced.linear import Affine, Lines, Split, below_by, replaced
-from maar.domains.relax import lower_slope, parallel_lines, upper_line
+from maar.domains.reduced.near import Near
+from maar.domains.reduced.places import bound_by_lines, can_be_tiled, keep_near, kept, tiled
+from maar.domains.reduced.tiles import settled
+from maar.domains.relax import parallel_lines
 from maar.domains.rounding import gamma, halves
 from maar.domains.rows import Rows, neurons
 
@@ -38,26 +42,6 @@ SLOWER = 4
 
 class TooLarge(RunError):
     """The reduced network does not fit into its memory budget, or would not pay."""
-
-
-@dataclass
-class Layer:
-    """The unstable neurons of one ReLU: their flat places, rows and bounds."""
-
-    index: Tensor
-    rows: Affine
-    lb: Tensor
-    ub: Tensor
-
-    @cached_property
-    def above(self) -> Pair:
-        """Slope and intercept of the lines above the ReLUs."""
-        return upper_line(self.lb, self.ub)
-
-    @cached_property
-    def below(self) -> Tensor:
-        """CROWN's slopes of the lines below them."""
-        return lower_slope(self.lb, self.ub)
 
 
 @dataclass
@@ -77,6 +61,7 @@ class Reduced:
     parallel: bool = False
     interval: Pair = field(init=False)
     composed: dict[int, Layer] = field(default_factory=dict)
+    near: dict[int, Near] = field(default_factory=dict)
 
     @property
     def columns(self) -> int:
@@ -143,13 +128,15 @@ class Reduced:
             if not len(layer.index):
                 continue
             start -= len(layer.index)
-            lines = self._lines(layer, slopes[k] if slopes else None)
+            lines = self.lines(layer, slopes[k] if slopes else None)
             if seen is not None:
                 seen.append(rows.Z[:, start:])
-            rows = replaced(rows, start, layer.rows, lines, upper, splits[k] if splits else None)
+            split = splits[k] if splits else None
+            rows = replaced(rows, start, layer.rows, lines, upper, split)
         return rows.X, rows.c, rows.e
 
-    def _lines(self, layer: Layer, slope: Tensor | None) -> Lines:
+    def lines(self, layer: Layer, slope: Tensor | None) -> Lines:
+        """The lines around a layer's ReLUs, with other slopes than CROWN's or DeepZ's if given."""
         if self.parallel:
             above, intercept = parallel_lines(layer.lb, layer.ub, slope)
             return Lines(above, intercept, above)
@@ -200,8 +187,7 @@ class Reduced:
         for more in taken:
             X, c, e = X + more.X, c + more.c, e + more.e
             Z[:, : more.Z.shape[1]] += more.Z
-        affine = Affine(X, Z, c, e)
-        return self._with_rounding(affine, together) if boxes.rounding else affine
+        return self.charged(Affine(X, Z, c, e), together)
 
     def _worth_composing(self, k: int, count: int) -> bool:
         """Whether `count` dense rows go down faster through the rows of ReLU k's active neurons.
@@ -230,27 +216,44 @@ class Reduced:
             self.composed[k] = Layer(index, rows, lb[index], ub[index])
         return self.composed[k]
 
-    def _with_rounding(self, rows: Affine, together: int) -> Affine:
-        """Add to e what computing with the row later can lose.
+    def charged(
+        self,
+        rows: Affine,
+        together: int,
+        pixels: Tensor | None = None,
+        columns: Tensor | None = None,
+    ) -> Affine:
+        """Add to e what computing with the rows later can lose.
+
+        They are rows over all pixels and z so far, or only over these.
+        """
+        if not self.boxes.rounding:
+            return rows
+        lb, ub = self.boxes.lb[0].flatten(), self.boxes.ub[0].flatten()
+        # No z, and no line above one, is larger than this on its range.
+        reach = [torch.maximum(-layer.lb, layer.ub) for layer in self.layers]
+        of_z, of_x = torch.cat([lb.new_zeros(0), *reach]), torch.maximum(lb.abs(), ub.abs())
+        if pixels is not None:
+            of_x = of_x[pixels]
+        of_z = of_z[: rows.Z.shape[1]] if columns is None else of_z[columns]
+        size = rows.X.abs() @ of_x + rows.Z.abs() @ of_z + rows.c.abs()
+        return Affine(rows.X, rows.Z, rows.c, rows.e + self.lost(size, together))
+
+    def lost(self, size: Tensor, together: int) -> Tensor:
+        """What computing with a row of such a size can lose.
 
         A row is used in three ways: many rows are summed with weights into others, that sum
         is added to a row, and the result is multiplied with the box. Each loses at most
         gamma(longest sum) times the absolute values that went in.
         """
-        lb, ub = self.boxes.lb[0].flatten(), self.boxes.ub[0].flatten()
-        terms = together + rows.X.shape[1] + rows.Z.shape[1] + 4 * len(self.layers) + EXTRA
-        # No z, and no line above one, is larger than this on its range.
-        reach = [torch.maximum(-layer.lb, layer.ub) for layer in self.layers if len(layer.index)]
-        size = rows.X.abs() @ torch.maximum(lb.abs(), ub.abs()) + rows.c.abs()
-        if reach:
-            size = size + rows.Z.abs() @ torch.cat(reach)
-        lost = gamma(terms, rows.X.dtype) * size + self.boxes.underflow()
-        return Affine(rows.X, rows.Z, rows.c, rows.e + lost)
+        terms = together + len(self.centre) + self.columns + 4 * len(self.layers) + EXTRA
+        return gamma(terms, size.dtype) * size + self.boxes.underflow()
 
 
 def _compose(A: Tensor, rows: Affine) -> Affine:
     """A applied to rows: linear functions of the values that the rows describe."""
-    return Affine(A @ rows.X, A @ rows.Z, A @ rows.c, A.abs() @ rows.e)
+    X, Z = (A @ rows.X, A @ rows.Z) if rows.blocks is None else rows.blocks.times(A)
+    return Affine(X, Z, A @ rows.c, A.abs() @ rows.e)
 
 
 def _work(graph: Graph, k: int) -> tuple[int, int]:
@@ -291,7 +294,7 @@ def reduce(
 
     `slopes`: a zonotope's own slopes for all neurons of each ReLU, instead of DeepZ's.
     `budget`: bytes that the rows may take; a network with too many unstable ReLUs is refused
-    (`TooLarge`). `thrifty`: refused also where plain CROWN is the quicker way to its bounds.
+    (`TooLarge`). `thrifty`: refused also in float32 where long sums lose more than in plain CROWN.
     """
     graph, boxes = problem.graph, Boxes.start(problem.graph, problem.box, rounding)
     if graph.smooth:
@@ -308,20 +311,49 @@ def reduce(
         value = graph.nodes[i].inputs[0]
         boxes.advance(i)
         boxes.refine(value, problem.known_at(k))
-        if thrifty and reduced.columns * len(lb) > SLOWER * _work(graph, k)[1]:
-            raise TooLarge(f"{reduced.columns} unstable ReLUs: plain CROWN is quicker")
-        reduced.layers.append(_layer(reduced, value, slopes, budget))
+        if thrifty and rounding and graph.dtype == torch.float32 and is_expensive(reduced, k):
+            raise TooLarge(f"{reduced.columns} unstable ReLUs: plain CROWN loses less to rounding")
+        reduced.layers.append(_layer(reduced, k, slopes, budget))
     reduced.interval = output(boxes, problem.C)
     rows = specification(graph, problem.C, 1, boxes.lb[0])
     return reduced, reduced.carry(len(graph.nodes), rows, together=len(rows))
 
 
-def _layer(reduced: Reduced, value: int, slopes: Sequence[Tensor] | None, budget: int) -> Layer:
+def _layer(reduced: Reduced, k: int, slopes: Sequence[Tensor] | None, budget: int) -> Layer:
     """Bound the neurons that intervals leave open, and keep the rows of the unstable ones."""
+    boxes, graph = reduced.boxes, reduced.graph
+    value = graph.nodes[graph.relus[k]].inputs[0]
+    given = slopes and [slopes[j].flatten()[layer.index] for j, layer in enumerate(reduced.layers)]
+    if not one_affine(graph, value):
+        refuse = partial(_refuse_if_too_large, reduced, budget=budget)
+        layer = tiled(reduced, k, given, refuse) if can_be_tiled(reduced, k) else None
+        if layer is not None:
+            return layer
+        if reduced.parallel or not is_expensive(reduced, k) or len(graph.shapes[value]) != 3:
+            return _dense(reduced, value, given, budget)
+        bound_by_lines(boxes, value)
+    lb, ub = boxes.lb[value].flatten(), boxes.ub[value].flatten()
+    index = ((lb < 0) & (ub > 0)).nonzero().squeeze(1)
+    _refuse_if_too_large(reduced, len(index), budget)
+    if keep_near(reduced, k, index):
+        rows = kept(reduced, k, index)
+    else:
+        unit = neurons(graph.shapes[value], index, None, lb.dtype)
+        rows = reduced.carry(value, unit, together=len(index))
+    return Layer(index, rows, lb[index], ub[index])
+
+
+def is_expensive(reduced: Reduced, k: int) -> bool:
+    """Whether plain CROWN bounds ReLU k's input faster than rows over the image and all z."""
+    work = _work(reduced.graph, k)[1]
+    return reduced.columns * len(reduced.centre) > SLOWER * work
+
+
+def _dense(reduced: Reduced, value: int, given: Sequence[Tensor] | None, budget: int) -> Layer:
+    """Bounds by rows over the whole image and all z."""
     boxes, graph = reduced.boxes, reduced.graph
     lb, ub = boxes.lb[value].flatten().clone(), boxes.ub[value].flatten().clone()
     index = ((lb < 0) & (ub > 0)).nonzero().squeeze(1)
-    given = slopes and [slopes[k].flatten()[layer.index] for k, layer in enumerate(reduced.layers)]
     widest = max(shape.numel() for shape in graph.shapes[: value + 1])
     step = max(1, budget // (8 * lb.element_size() * (widest + reduced.columns)))
     kept: list[tuple[Tensor, Affine]] = []
@@ -329,18 +361,10 @@ def _layer(reduced: Reduced, value: int, slopes: Sequence[Tensor] | None, budget
     for part in index.split(step) if len(index) else [index]:
         unit = neurons(graph.shapes[value], part, None, lb.dtype)
         rows = reduced.carry(value, unit, together=len(index))
-        if len(part) and not one_affine(graph, value):
-            low, high = reduced.quick(rows)
-            stable = (low >= 0) | (high <= 0)
-            lb[part[stable]] = torch.maximum(lb[part], low)[stable]
-            ub[part[stable]] = torch.minimum(ub[part], high)[stable]
-            part, rows = part[~stable], rows[~stable]
-            low, high = reduced.both(rows, given)
-            lb[part] = torch.maximum(lb[part], low)
-            ub[part] = torch.minimum(ub[part], high)
-            open_ = (lb[part] < 0) & (ub[part] > 0)
-            part, rows = part[open_], rows[open_]
-        kept.append((part, rows))
+        quick = intersect((lb[part], ub[part]), reduced.quick(rows))
+        lb[part], ub[part] = settled(rows, quick, lambda rows: reduced.lower(rows, given))
+        open_ = (lb[part] < 0) & (ub[part] > 0)
+        kept.append((part[open_], rows[open_]))
     boxes.lb[value] = lb.view_as(boxes.lb[value])
     boxes.ub[value] = ub.view_as(boxes.ub[value])
     index = torch.cat([part for part, _ in kept])
