@@ -105,11 +105,11 @@ def _today() -> str:
 
 HEAD = """# VNN-COMP instances
 
-`maar verify` on public instances of the [VNN-COMP](https://sites.google.com/view/vnn2024)
-benchmarks of 2021, 2022 and 2026, with the verdict on which all published tools agree. An instance
-counts as solved if maar gives this verdict within {timeout:g} seconds of {seconds} time, on one
-core and one thread of {platform}. Other jobs were running. A wrong verdict would be one that
-contradicts the published one.
+`maar verify` on public instances of the benchmarks of VNN-COMP 2021, 2022 and 2026, with the
+verdict on which all published tools agree. An instance counts as solved if maar gives this verdict
+within {timeout:g} seconds of {seconds} time, on one core and one thread of {platform}.
+Other jobs were running. A wrong verdict is one that contradicts the published one. An error is
+mostly an operation that maar does not support.
 
 The last columns are published results of the competition. They were measured on other machines,
 mostly with a GPU or on a large server, so they are no race: the median number of tools that agree
@@ -147,7 +147,7 @@ def page(content: dict[str, Any]) -> str:
     head = HEAD.format(
         timeout=settings["timeout"],
         seconds=settings["seconds"],
-        platform=f"an x86-64 machine (Python {machine['python']}, torch {machine['torch']})",
+        platform=f"an x86-64 machine (torch {machine['torch']})",
     )
     return head + "\n".join(lines) + "\n" + tail + source
 

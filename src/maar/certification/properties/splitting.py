@@ -31,11 +31,12 @@ FLOOR = 0.05
 # Steps down the gradient that every box is attacked with.
 STEPS = 3
 # One batch in so many is a trial of bounds that do not pay.
-OTHER = 8
+OTHER = 4
 # How many boxes a box that stays open is taken to become in the end.
 LEAVES = 8.0
 # A bound is first tried on so few boxes for so many seconds.
 TRIAL, PATIENCE = 8, 1.0
+LARGEST = 256
 # Passes of contraction over a batch, and the part of the widths that must be gained by them.
 ROUNDS, GAIN = 3, 0.05
 LARGE = 1e300
@@ -273,13 +274,14 @@ class _Bound:
 
     def __init__(self, name: str, bound: Crown) -> None:
         self.name, self.bound = name, bound
-        self.boxes = 0
+        self.boxes, self.together = 0, 0
         self.seconds, self.share = 0.0, 0.0
         """By now, of a box; the latest ones count most."""
 
     def learn(self, boxes: int, settled: int, seconds: float) -> None:
         """Take one batch into account."""
-        part = 1.0 if not self.boxes else 0.3
+        part = 1.0 if boxes > self.together else 0.3
+        self.together = boxes
         self.seconds += part * (seconds / boxes - self.seconds)
         self.share += part * (settled / boxes - self.share)
         self.boxes += boxes
@@ -369,9 +371,11 @@ class _Bounds:
         """A few boxes now and then, to see whether a bound pays by now."""
         if not bound.boxes:
             return TRIAL
-        if self.batches % OTHER:
+        room, count = self.seconds / OTHER, bound.together
+        if self.batches % OTHER or count * bound.seconds > room:
             return 0
-        return min(TRIAL, int(self.seconds / OTHER / max(bound.seconds, 1e-9)))
+        # A few boxes cost nearly what many do: the next trial is larger.
+        return min(LARGEST, 8 * count) if 8 * count * bound.seconds < room else count
 
     def _pays(self, bound: _Bound) -> bool:
         if len(self.bounds) == 1 and self.forward is None:
