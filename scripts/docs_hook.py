@@ -4,6 +4,7 @@
 - `cli.md` has the help text of each command (`python scripts/docs_hook.py` prints it).
 - `results.md` lists what `maar reproduce` has measured; `measurements/` has a page for each.
 - `tutorials/` has the notebooks of `examples/` with their outputs.
+- `certificate-argument.md` is the README of `src/maar_check`;
 - `contributing.md` and `changelog.md` are the files at the top of the repository.
 """
 
@@ -172,6 +173,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in sorted((root / "examples").glob("*.ipynb")):
         page = f"tutorials/{path.stem}.md"
         files.append(File.generated(config, page, content=tutorial(path)))
+    argument = (root / "src/maar_check/README.md").read_text(encoding="utf-8")
+    files.append(File.generated(config, "certificate-argument.md", content=argument))
     for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
         # links of a file at the top start with docs/, those of a page in docs/ do not
         text = (root / name).read_text(encoding="utf-8").replace("](docs/", "](")

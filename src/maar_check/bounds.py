@@ -17,7 +17,8 @@ from maar_check.refusal import require
 from maar_check.rows import Rows
 
 TOGETHER = 1 << 21  # numbers in the largest value of all rows that are bounded at once
-FLOAT32, FLUSHED = 2.0**-24, 2.0**-125  # one rounding of float32; more than what it may flush
+FLOAT32, LARGEST32 = 2.0**-24, 2.0**120  # one rounding of float32; no sum may reach the other
+FLUSHED = 2.0**-125  # more than float32 may flush to zero in one step
 
 
 @dataclass
@@ -136,6 +137,7 @@ class Boxes:
                 gamma = n * FLOAT32 / (1 - n * FLOAT32)
                 spread = layer.linear(Floats, before[None], absolute=True)[0]
                 size = self.size[i + 1].astype(np.float64) + spread
+                require((size < LARGEST32).all(), "a sum could overflow in float32")
                 lost.append((spread + gamma * size + n * FLUSHED) * LOST)
             else:
                 lost.append(before.reshape(layer.shape))

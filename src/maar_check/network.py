@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from maar_check.arithmetic import Array
-from maar_check.layers import Affine, Conv, Dense, Layer, Relu, Reshape, Scale, Shape, Sum
+from maar_check.layers import Conv, Dense, Layer, Relu, Reshape, Scale, Shape, Sum
 from maar_check.refusal import Refused, require
 from maar_check.wire import Model, Op, read_model
 
@@ -319,12 +319,7 @@ READ = {
     "Conv": _conv, "Gemm": _gemm, "MatMul": _matmul, "Relu": _relu,
     "Add": _arithmetic, "Sub": _arithmetic, "Mul": _arithmetic, "Div": _arithmetic,
     "BatchNormalization": _batch_norm, "AveragePool": _pool,
-    "Flatten": _flatten, "Reshape": _reshape, "Identity": _same, "Dropout": _same,
+    "Flatten": _flatten, "Reshape": _reshape, "Identity": _same,
     "Constant": _constant, "Shape": _shape, "Gather": _gather, "Unsqueeze": _unsqueeze,
     "Concat": _concat,
 }  # fmt: skip
-
-
-def affine_terms(network: Network) -> int:
-    """The longest sum of any layer."""
-    return max((layer.terms for layer in network.layers if isinstance(layer, Affine)), default=32)

@@ -84,17 +84,6 @@ class Rows:
         whole[row, :, y[row, i, 0], x[row, 0, j]] = self.A[row, :, i, j]
         return Rows(whole)
 
-    def at(self, index: Array, shape: tuple[int, ...]) -> tuple[Array, Array, tuple[Array, ...]]:
-        """Where the neurons `index` stand: rows, positions in `index`, and places in A."""
-        if self.corner is None:
-            row, position = np.divmod(np.arange(len(self) * len(index)), max(1, len(index)))
-            return row, position, (row, *np.unravel_index(index[position], shape))
-        channel, y, x = np.unravel_index(index, shape)
-        y, x = y - self.corner[:, :1], x - self.corner[:, 1:]
-        seen = (y >= 0) & (y < self.A.shape[2]) & (x >= 0) & (x < self.A.shape[3])
-        row, position = np.nonzero(seen)
-        return row, position, (row, channel[position], y[row, position], x[row, position])
-
 
 def unit_rows(num: Numbers, index: Array, sign: Array, shape: tuple[int, ...]) -> Rows:
     """One row for each neuron of `index`: +1 or -1 there and 0 elsewhere."""

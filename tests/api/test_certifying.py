@@ -152,3 +152,11 @@ def test_a_network_in_float64_is_refused_in_a_line():
     net = nn.Sequential(nn.Linear(2, 2)).double()
     with pytest.raises(UsageError, match=r"type torch.float64 \(accepted: torch.float32\)"):
         maar.certify(net, torch.full((1, 2), 0.5), [0], 0.1, workers=1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_images_that_are_no_numbers_are_refused(model, images, value):
+    x, y = images[0].clone(), images[1]
+    x[0, 0, 0, 0] = value
+    with pytest.raises(UsageError, match="x has values that are NaN or infinite"):
+        maar.certify(model, x, y, eps=0.02)

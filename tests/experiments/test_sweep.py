@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from maar.cli.main import main
+from maar.cli.parse import parse
+from maar.cli.reproduce import Reproduce, _devices
 from maar.cli.sweep import student
 from maar.config.flags import Extra
 from maar.core.errors import UsageError
@@ -103,6 +105,36 @@ def test_a_sweep_from_the_command_line(tmp_path, monkeypatch, capfd):
 def test_flags_of_a_sweep_are_refused_without_one(capsys):
     assert main(["train", "smoke", "--jobs", "2"]) == 2
     assert "--jobs has no effect on one training" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus", "found"),
+    [
+        ([], 0, []),
+        (["--device", "cpu"], 2, []),
+        (["--device", "cuda"], 2, ["cuda:0", "cuda:1"]),
+        (["--profile", "gpu"], 2, ["cuda:0", "cuda:1"]),
+        (["--device", "cuda", "--devices", "1"], 2, ["cuda:0"]),
+        (["--device", "cuda:1"], 2, ["cuda:1"]),
+    ],
+)
+def test_the_gpus_of_an_experiment(monkeypatch, flags, gpus, found):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    args = parse(Reproduce, "maar reproduce", ["table1", *flags])
+    assert _devices(args) == found
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--device", "cuda"], "torch finds no GPU here"),
+        (["--devices", "2"], "--devices 2 counts GPUs"),
+    ],
+)
+def test_gpus_that_are_not_there(monkeypatch, flags, message):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(UsageError, match=message):
+        _devices(parse(Reproduce, "maar reproduce", ["table1", *flags]))
 
 
 def test_students_t():

@@ -22,6 +22,7 @@ from maar.domains.zonotope import Zonotope
 from maar.networks.assembling import as_classifier
 from maar.networks.checking import check
 from maar.regions import Ball
+from maar.regions.l2_ball import L2Ball
 
 BOUNDS: dict[str, Callable[[bool], Bound]] = {
     "interval": lambda rounding: Interval(rounding),
@@ -30,6 +31,9 @@ BOUNDS: dict[str, Callable[[bool], Bound]] = {
     "crown": lambda rounding: Crown(rounding=rounding),
     "alpha_crown": lambda rounding: AlphaCrown(rounding=rounding),
 }
+
+OF_L2 = ("crown_ibp", "crown", "alpha_crown")
+"""Bounds that know the L2 norm; the others would enclose the whole box around the ball."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ def bounds(
     rounding: bool = False,
     mask: Any = None,
     span: Any = "auto",
+    norm: str = "linf",
 ) -> Bounds:
     """Enclose the logits, or C @ logits, over the ball of radius eps around each image.
 
@@ -63,10 +68,17 @@ def bounds(
             is differentiable in weights and images (except alpha_crown) and right up to rounding.
         mask: As for `certify`.
         span: As for `certify`.
+        norm: "linf", or "l2".
     """
-    net, ball = _inputs(model, x, eps, mask, span)
+    net, ball = _inputs(model, x, eps, mask, span, norm)
     if isinstance(method, str):
+        if norm != "linf" and method not in OF_L2:
+            raise UsageError(
+                f"norm = {norm!r}: {method} does not know it (accepted: {', '.join(OF_L2)})"
+            )
         method = _named(method, rounding)
+    elif norm != "linf" and not isinstance(method, (Crown, AlphaCrown)):
+        raise UsageError(f"norm = {norm!r}: {method!r} does not know it")
     elif rounding and not getattr(method, "rounding", False):
         raise UsageError(f"rounding = True: {method!r} does not account for it")
     if rounding:
@@ -104,6 +116,7 @@ def attack(
     seed: int = 0,
     mask: Any = None,
     span: Any = "auto",
+    norm: str = "linf",
 ) -> AttackResult:
     """Look for adversarial images by projected gradient descent.
 
@@ -119,6 +132,7 @@ def attack(
         seed: Seed of the random starts.
         mask: As for `certify`.
         span: As for `certify`.
+        norm: "linf", or "l2".
     """
     net = model if isinstance(model, nn.Module) else as_classifier(network_of(model))
     if _has_one_logit(net, x):
@@ -135,7 +149,7 @@ def attack(
     training = net.training
     net.eval()
     try:
-        ball = ball_of(x.detach(), eps, mask, span)
+        ball = ball_of(x.detach(), eps, mask, span, norm)
         e = search(net, ball, y, generator=torch.Generator().manual_seed(seed))
         with torch.no_grad():
             x_adv = ball.point(e)
@@ -180,9 +194,16 @@ def _require_exact(net: nn.Sequential, x: Tensor, C: Tensor | None) -> None:
             )
 
 
+<<<<<<< HEAD
 def _inputs(model: Any, x: Any, eps: Any, mask: Any, span: Any) -> tuple[nn.Sequential, Ball]:
     net = network_of(model, x)
+=======
+def _inputs(
+    model: Any, x: Any, eps: Any, mask: Any, span: Any, norm: str
+) -> tuple[nn.Sequential, Ball | L2Ball]:
+    net = network_of(model)
+>>>>>>> main
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() < 2:
         raise UsageError("x must be a batch of images: a floating-point tensor [n, *shape]")
     check(net, tuple(x.shape[1:]))
-    return net, ball_of(x, eps, mask, span)
+    return net, ball_of(x, eps, mask, span, norm)

@@ -169,12 +169,14 @@ def certify(
     classes: Sequence[str] | None = None,
     mask: Any = None,
     span: Any = "auto",
+    certificates: bool = False,
 ) -> CertifyResult:
     """Decide for each image whether any perturbation within eps can change its label.
 
     Args:
         model: An `nn.Module`, a run, or the name of a run's folder, an ONNX file or `zoo:NAME`.
-        x: Images in [0, 1], `[n, *shape]`; a tensor or an array.
+        x: Images in [0, 1], `[n, *shape]`; a tensor or an array. Verdicts are about its values
+            as float32.
         y: Labels, `[n]`.
         eps: L-infinity radius: a number, or text such as "2/255"; or one for each channel or
             feature, or an array that broadcasts to an input.
@@ -188,6 +190,7 @@ def certify(
         mask: Where inputs move: booleans that broadcast to an input. Everything else is fixed.
         span: Range that inputs keep to: (low, high), numbers or one for each place; None for no
             range. By default [0, 1] for images, and none for the rows of a table, `[n, d]`.
+        certificates: Keep a proof of each verdict; `result.save` writes them, for `maar.check`.
 
     Returns:
         A `CertifyResult`: `result.verified` is a bool tensor, `result[3]` one image's verdict.
@@ -204,6 +207,7 @@ def certify(
         solver=solver,
         timeout=timeout,
         name=_name(model),
+        certificates=certificates,
     )
     display = make_display(CERTIFICATION) if progress else Display[Tally]()
     settled = _settle(plan, CERTIFICATION, workers, display)

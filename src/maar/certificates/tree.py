@@ -73,7 +73,9 @@ def preorder(sign: Tensor) -> tuple[list[int], list[list[int]], list[int]]:
     open_: list[tuple[Tensor, list[int]]] = [(torch.arange(len(sign)), [])]
     while open_:
         part, path = open_.pop()
-        both = (sign[part] != 0).all(0) if len(part) else torch.zeros(0)
+        if not len(part):
+            raise Unproved("the leaves make no tree")
+        both = (sign[part] != 0).all(0)
         both[path] = False
         if not both.any():
             if len(part) != 1:

@@ -79,8 +79,6 @@ class Asked:
     """For ONNX files that take the normalised image: the deviation of each channel."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=PER_CORE)] = None
     """Processes, one thread each."""
-    certificates: bool = False
-    """Write a certificate of each verdict: a proof that another program, `maar check`, checks."""
     ray: Annotated[
         str | None, tyro.conf.arg(metavar="auto|ADDRESS", help_behavior_hint=NOT_RAY)
     ] = None
@@ -145,7 +143,6 @@ def options(args: Asked, subject: Subject) -> dict[str, Any]:
         "name": subject.name,
         "split": args.split,
         "source": subject.source,
-        "certificates": args.certificates,
         "mask": None if args.mask is None else read_npy(args.mask, limits.COUNTEREXAMPLE_BYTES),
     }
 

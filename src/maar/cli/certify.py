@@ -54,6 +54,8 @@ class Certify(Asked, _Radius):
     ] = None
     """Seconds for each image, all verifiers together. A later call with more of them (or inf) takes
     just the images that are still open."""
+    certificates: bool = False
+    """Write a certificate of each verdict: a proof that another program, `maar check`, checks."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint=FOLDER)] = None
     """Folder for the results; with several eps, each gets one in it."""
     merge: Annotated[
@@ -126,7 +128,7 @@ def joined(argv: Sequence[str]) -> list[str]:
     return words
 
 
-def _plans(args: Certify, asked: list[str | None]) -> list[tuple[Subject, Plan, Path]]:
+def _plans(args: Certify, asked: Sequence[str | None]) -> list[tuple[Subject, Plan, Path]]:
     """Every request checked, before the first is begun."""
     radii = None
     if args.eps_file is not None:
@@ -143,7 +145,14 @@ def _plans(args: Certify, asked: list[str | None]) -> list[tuple[Subject, Plan, 
     plans = []
     for subject in subjects:
         eps = subject.eps if radii is None else radii
-        plan = make_plan(subject.net, data, eps, timeout=timeout, **options(args, subject))
+        plan = make_plan(
+            subject.net,
+            data,
+            eps,
+            timeout=timeout,
+            certificates=args.certificates,
+            **options(args, subject),
+        )
         out = (args.out or folder(subject, "certify")) / (
             f"eps-{float(plan.eps):.4g}-{plan.key[:8]}"
         )

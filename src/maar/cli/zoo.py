@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from maar.cli.parse import parse
+from maar.core.errors import UsageError
 from maar.zoo import PREFIX, Entry, entries, entry
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ class Zoo:
 
     name: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[NAME]")]] = None
     """A network of the list; without it, the list."""
+    check: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: no)")] = (
+        None
+    )
+    """Certify the network on the first N test images, and check the certificates."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -32,6 +37,8 @@ def main(argv: Sequence[str]) -> int:
     args = parse(Zoo, "maar zoo", argv)
     from rich.console import Console
 
+    if args.check is not None:
+        return _check(args)
     known = entries()
     if args.name is not None:
         Console().print(_one(entry(args.name)))
@@ -42,6 +49,19 @@ def main(argv: Sequence[str]) -> int:
     else:
         print("no networks come with this version of maar; train one: maar train demo")
     return 0
+
+
+def _check(args: Zoo) -> int:
+    """Certify anew, with certificates, and have them checked by `maar_check`."""
+    from maar.cli import certify, check
+
+    if args.name is None:
+        raise UsageError("--check needs the name of a network of the zoo")
+    name = entry(args.name).name
+    out = f"certs/zoo/{name}"
+    limit = str(args.check)
+    code = certify.main([PREFIX + name, "--limit", limit, "--certificates", "--out", out])
+    return code or check.main([out])
 
 
 def _list(known: list[Entry], width: int) -> Table:

@@ -54,6 +54,8 @@ class AlphaCrown(Bound):
         return Enclosure.stack([self._one(part) for part in problem.images()])
 
     def _one(self, problem: Problem) -> Enclosure:
+        if getattr(problem.box, "dual", None) is not None:
+            return self._plain(problem)  # the reduced network knows boxes only
         try:
             with torch.no_grad():
                 thrifty = self.slopes == "last"

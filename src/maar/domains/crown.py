@@ -40,7 +40,8 @@ class Crown(Bound):
     def enclose(self, problem: Problem) -> Enclosure:
         """Differentiable on a network; on a compiled graph it is fast instead."""
         fixed = problem.graph.constant and self.intermediate == "crown"
-        if fixed and problem.box.lb.device.type == "cpu":
+        is_box = getattr(problem.box, "dual", None) is None  # the reduced network knows boxes only
+        if fixed and is_box and problem.box.lb.device.type == "cpu":
             try:
                 return Enclosure.stack([self._one(part) for part in problem.images()])
             except TooLarge:

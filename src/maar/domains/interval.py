@@ -13,7 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+<<<<<<< HEAD
 from maar.domains import smooth
+=======
+from maar.core.errors import UsageError
+>>>>>>> main
 from maar.domains.affine import conv_of, enclosed_scale, per_channel, scale_of
 from maar.domains.bound import Bound, Box, Enclosure, Pair, Problem, intersect
 from maar.domains.graph import Graph, by_sparse
@@ -37,6 +41,8 @@ class Boxes:
     ub: list[Tensor] = field(default_factory=list)
     size: list[Tensor | None] = field(default_factory=list)
     total: Tensor | float = 0.0
+    dual: Pair | None = None
+    """Of an L2 ball within the input box: its centre, and its radius, rounded up."""
 
     @staticmethod
     def start(graph: Graph, box: Box, rounding: bool) -> Boxes:
@@ -47,6 +53,9 @@ class Boxes:
             refuse_inexact(graph.dtype, lb.device, max(shape.numel() for shape in graph.shapes))
             lb, ub = outward(lb, ub, graph.dtype)
         boxes._append(lb.to(graph.dtype), ub.to(graph.dtype))
+        boxes.dual = getattr(box, "dual", None)
+        if boxes.dual is not None and boxes.dual[0].dtype != graph.dtype:
+            raise UsageError(f"an L2 ball in {boxes.dual[0].dtype} for a graph in {graph.dtype}")
         return boxes
 
     def _append(self, lb: Tensor, ub: Tensor) -> None:

@@ -80,7 +80,7 @@ class LearnedZonotope(Bound):
     def slopes(self, reduced: Reduced, row: Affine) -> list[Tensor]:
         """Return the slopes that were learned for one row, layer by layer."""
         with torch.no_grad():
-            best = reduced.bounds(row)[0][0].clone()
+            best = reduced.lower(row).clone()
         open_ = torch.zeros(1, dtype=torch.long)
         return self._climb(reduced, row, best, open_, time.monotonic() + self.seconds)
 

@@ -143,5 +143,5 @@ def _spread(what: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     except ValueError:
         raise UsageError(
             f"{what} has shape {given} for inputs {shape} (accepted: a number, one per "
-            f"channel or feature ({shape[0]},), or an array that broadcasts to {shape})"
+            f"channel or feature {shape[:1]}, or an array that broadcasts to {shape})"
         ) from None

@@ -323,3 +323,22 @@ def test_unknown_step(identity, case, prop):
         decide(identity, (2,), prop(case([0, 0], [1, 1], ([[1, 0]], 0.5))), steps=[])
     with pytest.raises(UsageError, match="unknown step 'bonds'; did you mean 'bounds'"):
         decide(identity, (2,), prop(case([0, 0], [1, 1], ([[1, 0]], 0.5))), steps=["bonds"])
+
+
+def test_a_bound_without_time_leaves_nothing_behind(nought, case, prop, monkeypatch):
+    """Every bound is late: the others go on, and the question stays open."""
+    from maar.certification.properties import bounds
+    from maar.core import clock
+
+    def late(*args, **kwargs):
+        raise clock.Late
+
+    monkeypatch.setattr(bounds, "INTERVAL", late)
+    question = prop(case([-1, -1], [1, 1], ([[1, 0], [1, 1]], -3.5)))
+    found = decide(nought, (2,), question, timeout=60, steps=["bounds"])
+    assert found.verdict == "unsat"
+    monkeypatch.setattr(bounds, "reduce", late)
+    monkeypatch.setattr(bounds, "CROWN", late)
+    found = decide(nought, (2,), question, timeout=60, steps=["bounds"])
+    assert found.verdict == "unknown"
+    assert "had no time" in found.log[-1].text

@@ -99,7 +99,7 @@ class BoundsStep:
             return _learn(board, n, rows, lb)
         assert memory.network is not None
         assert memory.rows is not None
-        start = torch.tensor([memory.lb[row] for row in rows], dtype=torch.float64)
+        start = torch.tensor([memory.lb.get(row, -math.inf) for row in rows], dtype=torch.float64)
         part = memory.rows[torch.tensor([memory.place[row] for row in rows])]
         lb, memory.network = bound.improve(memory.network, part, start)
         _learn(board, n, rows, lb)
