@@ -194,15 +194,10 @@ def _require_exact(net: nn.Sequential, x: Tensor, C: Tensor | None) -> None:
             )
 
 
-<<<<<<< HEAD
-def _inputs(model: Any, x: Any, eps: Any, mask: Any, span: Any) -> tuple[nn.Sequential, Ball]:
-    net = network_of(model, x)
-=======
 def _inputs(
     model: Any, x: Any, eps: Any, mask: Any, span: Any, norm: str
 ) -> tuple[nn.Sequential, Ball | L2Ball]:
-    net = network_of(model)
->>>>>>> main
+    net = network_of(model, x)
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() < 2:
         raise UsageError("x must be a batch of images: a floating-point tensor [n, *shape]")
     check(net, tuple(x.shape[1:]))

@@ -13,11 +13,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-<<<<<<< HEAD
-from maar.domains import smooth
-=======
 from maar.core.errors import UsageError
->>>>>>> main
+from maar.domains import smooth
 from maar.domains.affine import conv_of, enclosed_scale, per_channel, scale_of
 from maar.domains.bound import Bound, Box, Enclosure, Pair, Problem, intersect
 from maar.domains.graph import Graph, by_sparse
