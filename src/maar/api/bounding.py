@@ -19,6 +19,7 @@ from maar.domains.crown import Crown
 from maar.domains.graph import compile_network, trace
 from maar.domains.interval import Interval
 from maar.domains.zonotope import Zonotope
+from maar.networks.assembling import as_classifier
 from maar.networks.checking import check
 from maar.regions import Ball
 from maar.regions.l2_ball import L2Ball
@@ -133,7 +134,9 @@ def attack(
         span: As for `certify`.
         norm: "linf", or "l2".
     """
-    net = model if isinstance(model, nn.Module) else network_of(model)
+    net = model if isinstance(model, nn.Module) else as_classifier(network_of(model))
+    if _has_one_logit(net, x):
+        net = as_classifier(network_of(net, x))
     y = labels_of(y, x).to(x.device)
     search = PGD(
         steps=steps,
@@ -154,6 +157,16 @@ def attack(
     finally:
         net.train(training)
     return AttackResult(x_adv, success)
+
+
+def _has_one_logit(net: nn.Module, x: Tensor) -> bool:
+    training = net.training
+    net.eval()
+    try:
+        with torch.no_grad():
+            return net(x[:1]).numel() == 1
+    finally:
+        net.train(training)
 
 
 def _named(method: str, rounding: bool) -> Bound:
@@ -184,7 +197,7 @@ def _require_exact(net: nn.Sequential, x: Tensor, C: Tensor | None) -> None:
 def _inputs(
     model: Any, x: Any, eps: Any, mask: Any, span: Any, norm: str
 ) -> tuple[nn.Sequential, Ball | L2Ball]:
-    net = network_of(model)
+    net = network_of(model, x)
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() < 2:
         raise UsageError("x must be a batch of images: a floating-point tensor [n, *shape]")
     check(net, tuple(x.shape[1:]))

@@ -21,8 +21,11 @@ from maar.regions.perturbation import PIXELS, Range, perturbation
 NORMS = ("linf", "l2")
 
 
-def network_of(model: Any) -> nn.Sequential:
-    """Return the network behind a module, a `Run`, or the name of a run, ONNX file or zoo entry."""
+def network_of(model: Any, x: Any = None) -> nn.Sequential:
+    """Return the network behind a module, a `Run`, or the name of a run, ONNX file or zoo entry.
+
+    `x`, a batch of its inputs, is needed for a module that is no chain of supported layers.
+    """
     if isinstance(model, (str, Path)):
         from maar.api.loading import load
 
@@ -36,7 +39,18 @@ def network_of(model: Any) -> nn.Sequential:
         )
     from maar.api.converting import convert
 
-    return convert(model)
+    return convert(model, _example(x, model))
+
+
+def _example(x: Any, model: nn.Module) -> Tensor | None:
+    """The first input of a batch; None if it is none (which is said later, in better words)."""
+    if x is None:
+        return None
+    x = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x)
+    if x.dim() < 2 or not len(x) or not x.is_floating_point():
+        return None
+    like = next(model.parameters(), torch.zeros(()))
+    return x[:1].detach().to(like)
 
 
 def images_of(x: Any, net: nn.Sequential) -> Tensor:
