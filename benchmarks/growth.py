@@ -21,6 +21,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from benchmarks.measure import alone, save
+from maar.api.loading import Run
 from maar.api.loading import load as load_run
 from maar.certification.network import Network
 from maar.certification.query import Query
@@ -38,7 +39,7 @@ def ask(net: nn.Module, x: Tensor, eps: float) -> dict[str, Any]:
     """Median CPU seconds of the crown verifier, and how many ReLUs are unstable."""
     network = Network(net, tuple(x.shape[1:]))  # type: ignore[arg-type]
     labels = network.net(x).argmax(1).tolist()
-    seconds, unstable = [], []
+    seconds, unstable, pre = [], [], []
     for n, label in enumerate([labels[0], *labels]):  # (the first one is for warming up)
         query = Query.of(network, x[max(n - 1, 0) : max(n, 1)], label, eps, n)
         start = time.process_time()
@@ -70,6 +71,7 @@ def convolutions(channels: int, depth: int, shape: torch.Size) -> nn.Sequential:
 def measured(run: str, weights: str, images: int, axis: str, value: float) -> dict[str, Any]:
     """One point of one axis."""
     loaded = load_run(run, weights=weights)
+    assert isinstance(loaded, Run)
     data = load(loaded.config.data, valid=loaded.config.valid)
     x, eps = data.images("valid", list(range(images))), float(loaded.config.eps)
     with torch.no_grad():

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import cast
 
 import numpy as np
 
@@ -178,7 +179,7 @@ def _verifier(name: str) -> Verifier:
         )
     if VERIFIERS.has_built_in(own):
         raise UsageError(f"verifier {name!r} calls itself {own!r}, as one of maar's: rename it")
-    return made
+    return cast(Verifier, made)
 
 
 def _take(settled: Settled, verdict: Verdict, name: str, query: Query) -> Query:

@@ -85,13 +85,13 @@ class TAPS(Bounded):
         with passes.fixed():
             first, second = (_graph(batch, at, part) for part in ("first", "second"))
             front = Interval()(first, box)
-            latent = [side.unflatten(1, first.shapes[-1]) for side in (front.lb, front.ub)]
-            found = Interval()(second, Corners(*latent), C)
+            lb, ub = (side.unflatten(1, first.shapes[-1]) for side in (front.lb, front.ub))
+            found = Interval()(second, Corners(lb, ub), C)
         out.width, out.pre = mean_width(batch.net, box), (*front.pre, *found.pre)
         out.of_box = worst_logits(found.lb, batch.y)
         out.worst = [(1.0, out.of_box)]
         if self._attacks(batch):
-            points = self._points(batch, passes, LatentBox(latent[0], latent[1], at), C.shape[1])
+            points = self._points(batch, passes, LatentBox(lb, ub, at), C.shape[1])
             with passes.fixed():
                 z = batch.net[at:](points.flatten(0, 1)).unflatten(0, points.shape[:2])
             ahead = (C * z).sum(2)  # z_y - z_k at the point that was found for k
