@@ -126,6 +126,13 @@ def test_damage_is_shown_and_hides_no_other_run(runs, capsys, file, content, sai
     assert said in out
 
 
+def test_lost_weights_are_told_with_the_way_back(runs, capsys):
+    (runs / "done" / "model.safetensors").unlink()
+    assert main(["runs"]) == 0
+    out = capsys.readouterr().out
+    assert "runs/done is damaged: model.safetensors is missing: `maar train" in out
+
+
 def test_one_run_and_nested_folders(runs, capsys):
     assert main(["runs", "runs/half"]) == 0
     assert "half" in capsys.readouterr().out

@@ -6,9 +6,10 @@ from torch import nn
 
 from maar.domains.bound import Corners
 from maar.domains.crown import Crown
-from maar.domains.graph import Add, compile_network, one_affine, trace
+from maar.domains.graph import compile_network, one_affine, trace
 from maar.domains.interval import Interval
 from maar.networks.layers import Normalize, Residual
+from maar.networks.maps import Add
 
 
 def test_nested_containers_and_residual_blocks_are_opened():

@@ -7,7 +7,7 @@ import pytest
 
 from maar.certification.properties import STEPS
 from maar.core import limits
-from maar.exchange.onnx_operators import OPERATORS
+from maar.exchange.onnx_table import OPERATORS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "exchange.md").read_text(encoding="utf-8")
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from maar.core.errors import MaarError  # noqa: E402
 from maar.exchange.instances import read_instances  # noqa: E402
 from maar.exchange.onnx_in import read_with_shape  # noqa: E402
-from maar.exchange.onnx_operators import OPERATORS  # noqa: E402
+from maar.exchange.onnx_table import OPERATORS  # noqa: E402
 from maar.exchange.vnnlib import read_vnnlib  # noqa: E402
 
 LONGEST = 20.0  # seconds for one file of a few KB, on a busy machine

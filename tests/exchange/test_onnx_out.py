@@ -179,7 +179,7 @@ def test_an_older_file_stays_if_writing_fails(small, tmp_path):
         (lambda net: net.double(), (1, 4, 4), None, ["float64", "float32"]),
         (lambda net: net, (1, 5, 5), None, ["layer 2", "16 features"]),
         (lambda net: net, (1, 4, 4), 0, ["batch = 0"]),
-        (lambda net: nn.Sequential(nn.Tanh()), (1, 4, 4), None, ["layer 0", "Tanh"]),
+        (lambda net: nn.Sequential(nn.PReLU()), (1, 4, 4), None, ["layer 0", "PReLU"]),
     ],
 )
 def test_refused_in_one_clear_line(small, change, shape, batch, words):

@@ -8,7 +8,7 @@ from torch import nn
 
 from maar.core.errors import UsageError
 from maar.networks import NETWORKS, Normalize, describe, make
-from maar.networks.supported import SUPPORTED
+from maar.networks.operations import OPERATIONS
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 
@@ -42,7 +42,7 @@ def test_size_and_output(name, shape):
     assert size == ROWS[name][shape is CIFAR]
     assert isinstance(net[0], Normalize)
     assert net[0].mean.tolist() == [0.5] * shape[0]
-    assert {type(layer) for layer in net} <= set(SUPPORTED)
+    assert {type(layer) for layer in net} <= set(OPERATIONS)
     with torch.no_grad():
         assert net(torch.rand(2, *shape)).shape == (2, 10)
 

@@ -5,17 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from maar.exchange.onnx_operators import OPERATORS
+from maar.exchange.onnx_table import OPERATORS
 from maar.networks import NETWORKS, make
-from maar.networks.supported import SUPPORTED
+from maar.networks.operations import OPERATIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "networks.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
 
 
-@pytest.mark.parametrize("name", [*NETWORKS, *(kind.__name__ for kind in SUPPORTED), *OPERATORS])
+@pytest.mark.parametrize("name", [*NETWORKS, *(kind.__name__ for kind in OPERATIONS), *OPERATORS])
 def test_the_page_names(name):
     assert re.search(rf"\b{name}\b", PAGE)
+
+
+def test_the_table_of_operations_is_current(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "scripts")
+    import operations_table
+
+    assert operations_table.page(PAGE) == PAGE, "run python scripts/operations_table.py"
 
 
 def test_the_example_network(tmp_path):

@@ -447,7 +447,9 @@ def old_product(monkeypatch):
 
 def other_epsilon(monkeypatch):
     real = onnx_operators._batch_norm
-    monkeypatch.setattr(onnx_operators, "_batch_norm", lambda x, eps: real(x, 1.001 * eps))
+    monkeypatch.setattr(
+        onnx_operators, "_batch_norm", lambda node, x, eps: real(node, x, 1.001 * eps)
+    )
 
 
 @pytest.mark.parametrize("bug", [old_scale, old_product, other_epsilon])

@@ -18,7 +18,7 @@ from maar.certification.properties.decide import decide
 from maar.certification.properties.question import Witness
 from maar.core.errors import UsageError
 from maar.core.spec import Case, Condition, Property
-from maar.exchange import onnx_operators
+from maar.exchange import onnx_table
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -146,13 +146,13 @@ def test_random_graphs(tmp_path, start):
 
 def test_random_graphs_catch_a_bias_that_leaks(monkeypatch, tmp_path):
     """A constant folded into a layer whose output is used elsewhere too."""
-    real = onnx_operators.add
+    real = onnx_table.add
 
     def careless(node):
         node.sole = lambda link: True
         return real(node)
 
-    monkeypatch.setitem(onnx_operators.OPERATORS, "Add", careless)
+    monkeypatch.setitem(onnx_table.OPERATORS, "Add", careless)
 
     def caught(seed: int) -> bool:
         try:

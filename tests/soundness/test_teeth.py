@@ -30,7 +30,6 @@ from torch import nn
 
 from maar.domains import affine, backward, interval, learned_zonotope, relax, rounding, zonotope
 from maar.domains.backward import Backward
-from maar.domains.graph import Add
 from maar.domains.reduced import local, tiles
 from maar.domains.reduced import network as reduced
 from maar.domains.reduced.blocks import Blocks
@@ -39,6 +38,7 @@ from maar.domains.reduced.network import Reduced
 from maar.domains.reduced.tiles import Tile
 from maar.domains.rows import Rows
 from maar.networks.layers import Normalize, Residual
+from maar.networks.maps import Add
 
 # ---------------------------------------------------------------- the cases and checks
 

@@ -372,7 +372,6 @@ def test_the_weights_of_a_finished_run_are_made_again(tiny, tmp_path, harm):
     whole = path.read_bytes()
     if harm == "lost":
         path.unlink()
-        assert read_run(tmp_path / "run").state == "damaged"
     else:
         path.write_bytes(whole[:-5] if harm == "cut" else whole[:-5] + b"!" + whole[-4:])
     with pytest.raises(RunError, match=r"maar train .*run --resume"):

@@ -19,8 +19,10 @@ from maar.domains.crown import Crown
 from maar.domains.graph import compile_network, trace
 from maar.domains.interval import Interval
 from maar.domains.zonotope import Zonotope
+from maar.networks.assembling import as_classifier
 from maar.networks.checking import check
 from maar.regions import Ball
+from maar.regions.l2_ball import L2Ball
 
 BOUNDS: dict[str, Callable[[bool], Bound]] = {
     "interval": lambda rounding: Interval(rounding),
@@ -29,6 +31,9 @@ BOUNDS: dict[str, Callable[[bool], Bound]] = {
     "crown": lambda rounding: Crown(rounding=rounding),
     "alpha_crown": lambda rounding: AlphaCrown(rounding=rounding),
 }
+
+OF_L2 = ("crown_ibp", "crown", "alpha_crown")
+"""Bounds that know the L2 norm; the others would enclose the whole box around the ball."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ def bounds(
     rounding: bool = False,
     mask: Any = None,
     span: Any = "auto",
+    norm: str = "linf",
 ) -> Bounds:
     """Enclose the logits, or C @ logits, over the ball of radius eps around each image.
 
@@ -62,10 +68,17 @@ def bounds(
             is differentiable in weights and images (except alpha_crown) and right up to rounding.
         mask: As for `certify`.
         span: As for `certify`.
+        norm: "linf", or "l2".
     """
-    net, ball = _inputs(model, x, eps, mask, span)
+    net, ball = _inputs(model, x, eps, mask, span, norm)
     if isinstance(method, str):
+        if norm != "linf" and method not in OF_L2:
+            raise UsageError(
+                f"norm = {norm!r}: {method} does not know it (accepted: {', '.join(OF_L2)})"
+            )
         method = _named(method, rounding)
+    elif norm != "linf" and not isinstance(method, (Crown, AlphaCrown)):
+        raise UsageError(f"norm = {norm!r}: {method!r} does not know it")
     elif rounding and not getattr(method, "rounding", False):
         raise UsageError(f"rounding = True: {method!r} does not account for it")
     if rounding:
@@ -103,6 +116,7 @@ def attack(
     seed: int = 0,
     mask: Any = None,
     span: Any = "auto",
+    norm: str = "linf",
 ) -> AttackResult:
     """Look for adversarial images by projected gradient descent.
 
@@ -118,8 +132,11 @@ def attack(
         seed: Seed of the random starts.
         mask: As for `certify`.
         span: As for `certify`.
+        norm: "linf", or "l2".
     """
-    net = model if isinstance(model, nn.Module) else network_of(model)
+    net = model if isinstance(model, nn.Module) else as_classifier(network_of(model))
+    if _has_one_logit(net, x):
+        net = as_classifier(network_of(net, x))
     y = labels_of(y, x).to(x.device)
     search = PGD(
         steps=steps,
@@ -132,7 +149,7 @@ def attack(
     training = net.training
     net.eval()
     try:
-        ball = ball_of(x.detach(), eps, mask, span)
+        ball = ball_of(x.detach(), eps, mask, span, norm)
         e = search(net, ball, y, generator=torch.Generator().manual_seed(seed))
         with torch.no_grad():
             x_adv = ball.point(e)
@@ -140,6 +157,16 @@ def attack(
     finally:
         net.train(training)
     return AttackResult(x_adv, success)
+
+
+def _has_one_logit(net: nn.Module, x: Tensor) -> bool:
+    training = net.training
+    net.eval()
+    try:
+        with torch.no_grad():
+            return net(x[:1]).numel() == 1
+    finally:
+        net.train(training)
 
 
 def _named(method: str, rounding: bool) -> Bound:
@@ -167,9 +194,11 @@ def _require_exact(net: nn.Sequential, x: Tensor, C: Tensor | None) -> None:
             )
 
 
-def _inputs(model: Any, x: Any, eps: Any, mask: Any, span: Any) -> tuple[nn.Sequential, Ball]:
-    net = network_of(model)
+def _inputs(
+    model: Any, x: Any, eps: Any, mask: Any, span: Any, norm: str
+) -> tuple[nn.Sequential, Ball | L2Ball]:
+    net = network_of(model, x)
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() < 2:
         raise UsageError("x must be a batch of images: a floating-point tensor [n, *shape]")
     check(net, tuple(x.shape[1:]))
-    return net, ball_of(x, eps, mask, span)
+    return net, ball_of(x, eps, mask, span, norm)

@@ -25,6 +25,7 @@ from maar.certification.radius.search import Measured
 from maar.certification.run import CERTIFICATION, TIMEOUT, Plan, make_plan
 from maar.certification.work import jobs_of, work
 from maar.certification.workers import LOCAL, Results, Task, Team
+from maar.networks.assembling import as_classifier
 from maar.networks.checking import trace
 from maar.records.verdicts import Tally
 
@@ -305,7 +306,7 @@ def radius(
 def _subject(
     model: Any, x: Any, y: Any, classes: Sequence[str] | None, span: Any
 ) -> tuple[Any, Any]:
-    net = network_of(model)
+    net = as_classifier(network_of(model, x))
     x = images_of(x, net)
     y = labels_of(y, x)
     outputs = math.prod(trace(net, tuple(x.shape[1:]))[-1].shape)

@@ -11,15 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from maar.core.eps import Eps
-from maar.core.errors import UsageError
+from maar.core.errors import UsageError, unknown
 from maar.data.dataset import Arrays, DataSet, Info, make
 from maar.networks.checking import check
 from maar.regions import Ball
+from maar.regions.l2_ball import L2Ball
 from maar.regions.perturbation import PIXELS, Range, perturbation
 
+NORMS = ("linf", "l2")
 
-def network_of(model: Any) -> nn.Sequential:
-    """Return the network behind a module, a `Run`, or the name of a run, ONNX file or zoo entry."""
+
+def network_of(model: Any, x: Any = None) -> nn.Sequential:
+    """Return the network behind a module, a `Run`, or the name of a run, ONNX file or zoo entry.
+
+    `x`, a batch of its inputs, is needed for a module that is no chain of supported layers.
+    """
     if isinstance(model, (str, Path)):
         from maar.api.loading import load
 
@@ -33,7 +39,18 @@ def network_of(model: Any) -> nn.Sequential:
         )
     from maar.api.converting import convert
 
-    return convert(model)
+    return convert(model, _example(x, model))
+
+
+def _example(x: Any, model: nn.Module) -> Tensor | None:
+    """The first input of a batch; None if it is none (which is said later, in better words)."""
+    if x is None:
+        return None
+    x = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x)
+    if x.dim() < 2 or not len(x) or not x.is_floating_point():
+        return None
+    like = next(model.parameters(), torch.zeros(()))
+    return x[:1].detach().to(like)
 
 
 def images_of(x: Any, net: nn.Sequential) -> Tensor:
@@ -76,10 +93,25 @@ def span_of(x: Tensor, span: Any) -> Range:
     return low, high
 
 
-def ball_of(x: Tensor, eps: Any, mask: Any = None, span: Any = "auto") -> Ball:
+def ball_of(
+    x: Tensor, eps: Any, mask: Any = None, span: Any = "auto", norm: str = "linf"
+) -> Ball | L2Ball:
     """Return the region around a batch."""
+    if norm not in NORMS:
+        raise unknown("norm", norm, NORMS)
+    if norm == "l2":
+        return _l2_ball(x, eps, mask, span_of(x, span))
     size, moves = perturbation(eps, x.shape[1:], span_of(x, span), mask)
     return Ball(x, float(size)) if moves is None else moves.ball(x)
+
+
+def _l2_ball(x: Tensor, eps: Any, mask: Any, span: Range) -> L2Ball:
+    if mask is not None or (not isinstance(eps, str) and np.ndim(eps)):
+        raise UsageError("norm = 'l2' takes one eps and no mask")
+    size = eps if isinstance(eps, Eps) else Eps(eps, float("inf"))
+    low, high = (-np.inf, np.inf) if span is None else span
+    ends = (torch.as_tensor(end, dtype=torch.float64, device=x.device) for end in (low, high))
+    return L2Ball(x, float(size), *ends)
 
 
 def radius_of(eps: Any) -> Eps:

@@ -252,7 +252,7 @@ def evaluate(
         batch: Images at a time.
         seed: Seed of the random starts.
     """
-    net = network_of(model)
+    net = network_of(model, x)
     x = images_of(x, net)
     y, radius = labels_of(y, x), float(radius_of(eps))
     search = PGD(steps=steps, step_size=step_size, restarts=restarts, keep="best")

@@ -50,7 +50,7 @@ class PGD(Attack):
                 if not len(rows):
                     return e
             for group, slope in zip(e, gradient, strict=True):
-                group.add_(slope.sign(), alpha=self.step_size).clamp_(-1, 1)
+                rows.region.ascend(group, slope, self.step_size)
         if rows.best is not None:
             rows.finish(e)
         return e

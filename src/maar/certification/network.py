@@ -11,8 +11,11 @@ from torch import nn
 from maar.core.errors import RunError, UsageError
 from maar.domains.affine import SCALING, enclosed_scale
 from maar.domains.graph import Graph, compile_network
+from maar.domains.linear_map import scale_weight
 from maar.networks import weights_hash
+from maar.networks.assembling import as_classifier
 from maar.networks.checking import check, spell, trace
+from maar.networks.maps import Scale
 
 # What bounds are computed in: the faster first, then the one whose rounding hardly matters.
 PRECISIONS = (torch.float32, torch.float64)
@@ -22,6 +25,7 @@ class Network:
     """The subject of every query. A private copy on the CPU, so that nobody changes it later."""
 
     def __init__(self, net: nn.Sequential, shape: tuple[int, ...]) -> None:
+        net = as_classifier(net)
         check(net, shape)
         require_provable(net)
         out = trace(net, shape)[-1].shape if len(net) else shape
@@ -46,12 +50,12 @@ class Network:
         return compile_network(self.net, self.shape, dtype)
 
 
-def require_provable(net: nn.Sequential) -> None:
+def require_provable(net: nn.Sequential, *, doubles: bool = False) -> None:
     """Refuse numbers about which nothing can be proved: NaN, infinity, a scale out of range."""
     for name, tensor in net.state_dict().items():
         if not tensor.is_floating_point():
             continue  # BatchNorm's counter of batches
-        if tensor.dtype != torch.float32:
+        if tensor.dtype != torch.float32 and not (doubles and tensor.dtype == torch.float64):
             # Rounding them would make another network than the one that was asked about.
             raise UsageError(f"weight {name} is of type {tensor.dtype} (accepted: torch.float32)")
         wrong = int((~tensor.isfinite()).sum())
@@ -63,3 +67,5 @@ def require_provable(net: nn.Sequential) -> None:
     for path, layer in net.named_modules():
         if isinstance(layer, SCALING):
             enclosed_scale(layer, torch.float32, path)
+        elif isinstance(layer, Scale):
+            scale_weight(layer)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from maar.core.errors import UsageError
 from maar.networks.layers import Normalize
 
-SCALING = (Normalize, nn.BatchNorm1d, nn.BatchNorm2d)
+SCALING = (Normalize, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 """Layers that are a scale and a shift per channel."""
 
 
@@ -78,7 +78,7 @@ def scale_of(op: nn.Module) -> tuple[Tensor, Tensor]:
     if isinstance(op, Normalize):
         return 1 / op.std, -op.mean / op.std
     mean, var = statistics_of(op)
-    assert isinstance(op, nn.BatchNorm1d | nn.BatchNorm2d)
+    assert isinstance(op, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
     scale = torch.rsqrt(var + op.eps)
     if op.weight is not None:
         scale = scale * op.weight
@@ -98,7 +98,7 @@ def enclosed_scale(op: nn.Module, dtype: torch.dtype, path: str) -> tuple[Tensor
     if isinstance(op, Normalize):
         mean, divisor, weight, bias = op.mean.double(), op.std.double(), None, None
     else:
-        assert isinstance(op, nn.BatchNorm1d | nn.BatchNorm2d)
+        assert isinstance(op, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
         mean, var = (part.double() for part in statistics_of(op))
         weight, bias = op.weight, op.bias
         variance = var + op.eps

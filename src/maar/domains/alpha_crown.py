@@ -54,13 +54,15 @@ class AlphaCrown(Bound):
         return Enclosure.stack([self._one(part) for part in problem.images()])
 
     def _one(self, problem: Problem) -> Enclosure:
+        if getattr(problem.box, "dual", None) is not None:
+            return self._plain(problem)  # the reduced network knows boxes only
         try:
             with torch.no_grad():
                 thrifty = self.slopes == "last"
                 reduced, spec = reduce(problem, self.rounding, budget=self.budget, thrifty=thrifty)
                 start = reduced.bounds(spec)
         except TooLarge:
-            if self.slopes == "all":
+            if self.slopes == "all" and not problem.graph.smooth:
                 raise  # the slopes of every inner bound are only at hand in the reduced network
             return self._plain(problem)
         better, _ = self.improve(reduced, spec, start[0][0])
@@ -70,11 +72,15 @@ class AlphaCrown(Bound):
         """The last bound's slopes on the network itself, where most ReLUs are unstable."""
         graph = problem.graph
         with torch.no_grad():
-            first = Crown(rounding=self.rounding, budget=self.budget).enclose(problem)
-            boxes = Boxes.start(graph, problem.box, self.rounding)
-            for i, pair in zip(graph.relus, first.pre, strict=True):
-                boxes.advance(i)
-                boxes.refine(graph.nodes[i].inputs[0], pair)
+            crown = Crown(rounding=self.rounding, budget=self.budget)
+            first = crown.enclose(problem)
+            if graph.smooth:
+                boxes = crown.boxes(problem)
+            else:
+                boxes = Boxes.start(graph, problem.box, self.rounding)
+                for i, pair in zip(graph.relus, first.pre, strict=True):
+                    boxes.advance(i)
+                    boxes.refine(graph.nodes[i].inputs[0], pair)
             boxes.advance(len(graph.nodes))
         every = specification(graph, problem.C, 1, boxes.lb[0])
 
@@ -89,6 +95,8 @@ class AlphaCrown(Bound):
                 lower_slope(lb, ub).expand(count, *lb.shape[1:]).clone().requires_grad_()
                 for lb, ub in first.pre
             ]
+            if not last:
+                return Enclosure(best[None], first.ub, first.pre)
             with torch.enable_grad():
                 best = self._ascend(lambda: bound(open_, last), last, best, open_)
         return Enclosure(best[None], first.ub, first.pre)

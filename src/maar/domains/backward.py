@@ -15,12 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from maar.core import clock
+from maar.domains import smooth
 from maar.domains.affine import Conv, conv_of, per_channel
-from maar.domains.graph import Add, Graph, by_sparse
+from maar.domains.graph import Graph, by_sparse
 from maar.domains.interval import EXTRA, Boxes, scale_at
+from maar.domains.linear_map import Mapped
 from maar.domains.rounding import gamma, halves
 from maar.domains.rows import Rows, add, picked
 from maar.networks.layers import Normalize
+from maar.networks.maps import Add, Combine, Concat
+from maar.networks.operations import is_odd
 
 # Up to this many coefficients a window's step through a convolution is one matrix product.
 WINDOW = 1024
@@ -52,7 +56,7 @@ class Backward:
                 continue
             clock.check()
             node = graph.nodes[i]
-            below: Rows | None
+            below: Rows | tuple[Rows, ...] | None
             if isinstance(node.op, nn.ReLU):
                 below = self.relu(self, i, here)
                 if below is None:
@@ -60,11 +64,12 @@ class Backward:
             else:
                 self._account(i, here)
                 below = RULES[type(node.op)](self, i, here)
-            for source in node.inputs:
+            each = below if isinstance(below, tuple) else (below,) * len(node.inputs)
+            for source, part in zip(node.inputs, each, strict=True):
                 if source in waiting:
-                    waiting[source] = self._meet(source, waiting[source], below)
+                    waiting[source] = self._meet(source, waiting[source], part)
                 else:
-                    waiting[source] = below
+                    waiting[source] = part
         return waiting.get(0)
 
     def _account(self, i: int, rows: Rows) -> None:
@@ -79,6 +84,10 @@ class Backward:
         if size is None or (rows.unit and stored):
             return
         terms = rows.A[:1].numel() if rows.terms is None else rows.terms
+        op = self.boxes.graph.nodes[i].op
+        if isinstance(op, Mapped) and is_odd(op.layer):
+            # (reflected at an edge, an input comes to a window several times)
+            terms *= op.terms(self.boxes.graph.shapes[self.boxes.graph.nodes[i].inputs[0]])
         # (the constant is a sum over the nodes)
         terms += EXTRA + len(self.boxes.size)
         self.error = self.error + gamma(terms, rows.A.dtype) * rows.dot_abs(size)
@@ -104,7 +113,37 @@ class Backward:
             if rows.image is not None:
                 underflow = underflow[rows.image]
             reach = reach + gamma(terms, lb.dtype) * size + underflow
-        return middle, reach
+        if self.boxes.dual is None:
+            return middle, reach
+        return self._nearer(rows, middle, reach)
+
+    def _nearer(self, rows: Rows, middle: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+        """For each row the box's enclosure or the L2 ball's, whichever has the higher lower end.
+
+        Over the ball, a . x ranges over a . centre +- radius |a|_2.
+        """
+        assert self.boxes.dual is not None
+        centre, radius = self.boxes.dual
+        lb, ub = self.boxes.lb[0], self.boxes.ub[0]
+        count = self.boxes.graph.shapes[0].numel()
+        A = rows.masked(self.boxes.graph.shapes[0]).A.flatten(1)
+        # (the floor keeps the gradient of a root at 0 finite)
+        length = A.square().sum(1).clamp_min(torch.finfo(A.dtype).tiny).sqrt()
+        own = rows.dot(centre) + self.constant
+        far = radius * length + self.error
+        if self.boxes.rounding:
+            info = torch.finfo(lb.dtype)
+            size = rows.dot_abs(torch.maximum(lb.abs(), ub.abs())) + self.constant.abs()
+            terms = count + len(self.boxes.size) + EXTRA
+            underflow = self.boxes.underflow()
+            if rows.image is not None:
+                underflow = underflow[rows.image]
+            # The norm is a sum of n squares and a root; squares below the normal numbers may be
+            # lost, n tiny in all, the root of which is added.
+            norm = gamma(terms, lb.dtype) * radius * length + radius * (count * info.tiny) ** 0.5
+            far = far + gamma(terms, lb.dtype) * size + underflow + norm
+        better = own - far > middle - reach
+        return torch.where(better, own, middle), torch.where(better, far, reach)
 
 
 def specification(graph: Graph, C: Tensor | None, batch: int, like: Tensor) -> Rows:
@@ -205,13 +244,74 @@ def _add(run: Backward, i: int, rows: Rows) -> Rows:
     return rows
 
 
-RULES: dict[type[nn.Module], Callable[[Backward, int, Rows], Rows]] = {
+def _mapped(run: Backward, i: int, rows: Rows) -> Rows:
+    graph = run.boxes.graph
+    node, out = graph.nodes[i], graph.shapes[i + 1]
+    op = node.op
+    assert isinstance(op, Mapped)
+    rows = rows.dense(out)
+    bias = op.shift(len(out))
+    if bias is not None:
+        run.constant = run.constant + (rows.A * bias).flatten(1).sum(1)
+    return rows.with_A(op.transposed(rows.A, graph.shapes[node.inputs[0]]))
+
+
+def _combine(run: Backward, i: int, rows: Rows) -> tuple[Rows, ...]:
+    op = run.boxes.graph.nodes[i].op
+    assert isinstance(op, Combine)
+    if op.shift:
+        run.constant = run.constant + rows.A.flatten(1).sum(1) * op.shift
+    if any(isinstance(c, Tensor) for c in op.coefficients):
+        rows = rows.dense(run.boxes.graph.shapes[i + 1])
+    return tuple(rows.with_A(rows.A * c) for c in op.coefficients)
+
+
+def _concat(run: Backward, i: int, rows: Rows) -> tuple[Rows, ...]:
+    graph = run.boxes.graph
+    op = graph.nodes[i].op
+    assert isinstance(op, Concat)
+    rows = rows.dense(graph.shapes[i + 1])
+    sizes = [graph.shapes[value][op.axis] for value in graph.nodes[i].inputs]
+    return tuple(rows.with_A(part) for part in rows.A.split(sizes, op.axis + 1))
+
+
+def _smooth(run: Backward, i: int, rows: Rows) -> tuple[Rows, ...]:
+    """A plane in the place of the operation: the one below where the coefficient is positive.
+
+    This gives something away, so it is right for bounds only, and rows must ask for the lower one.
+    """
+    boxes, node = run.boxes, run.boxes.graph.nodes[i]
+    pairs = [(boxes.lb[v], boxes.ub[v]) for v in node.inputs]
+    found = smooth.planes(type(node.op), pairs)
+    positive, negative = rows.A.clamp(min=0), rows.A.clamp(max=0)
+    run.constant = run.constant + rows.with_A(positive).dot(found.low)
+    run.constant = run.constant + rows.with_A(negative).dot(found.high)
+    parts = [
+        rows.with_A(positive * rows.look_up(below) + negative * rows.look_up(above))
+        for below, above in zip(found.below, found.above, strict=True)
+    ]
+    if boxes.rounding:
+        lost = rows.with_A(rows.A.abs()).dot(torch.maximum(found.low.abs(), found.high.abs()))
+        out = torch.maximum(boxes.lb[i + 1].abs(), boxes.ub[i + 1].abs())
+        lost = lost + rows.dot_abs(out)
+        for part, (lb, ub) in zip(parts, pairs, strict=True):
+            lost = lost + part.dot_abs(torch.maximum(lb.abs(), ub.abs()))
+        run.error = run.error + gamma(rows.A[:1].numel() + EXTRA, rows.A.dtype) * lost
+    return tuple(parts)
+
+
+RULES: dict[type[nn.Module], Callable[[Backward, int, Rows], Rows | tuple[Rows, ...]]] = {
     nn.Conv2d: _conv,
     nn.AvgPool2d: _conv,
     nn.Linear: _linear,
     nn.BatchNorm1d: _scale,
     nn.BatchNorm2d: _scale,
     Normalize: _scale,
+    nn.BatchNorm3d: _scale,
     nn.Flatten: _flatten,
     Add: _add,
+    Mapped: _mapped,
+    Combine: _combine,
+    Concat: _concat,
+    **dict.fromkeys(smooth.LINES, _smooth),
 }

@@ -54,6 +54,8 @@ class Corners:
 
     lb: Tensor
     ub: Tensor
+    dual: Pair | None = None
+    """Of an L2 ball within the box: its centre, and its radius, rounded up."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,9 @@ class Problem:
             else:
                 C = self.C[cut]
             known = self.known and [pair and (pair[0][cut], pair[1][cut]) for pair in self.known]
-            yield Problem(self.graph, Corners(self.box.lb[cut], self.box.ub[cut]), C, known)
+            dual = getattr(self.box, "dual", None)
+            dual = dual and (dual[0][cut], dual[1])
+            yield Problem(self.graph, Corners(self.box.lb[cut], self.box.ub[cut], dual), C, known)
 
 
 class Bound(ABC):

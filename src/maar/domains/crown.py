@@ -40,7 +40,8 @@ class Crown(Bound):
     def enclose(self, problem: Problem) -> Enclosure:
         """Differentiable on a network; on a compiled graph it is fast instead."""
         fixed = problem.graph.constant and self.intermediate == "crown"
-        if fixed and problem.box.lb.device.type == "cpu":
+        is_box = getattr(problem.box, "dual", None) is None  # the reduced network knows boxes only
+        if fixed and is_box and problem.box.lb.device.type == "cpu":
             try:
                 return Enclosure.stack([self._one(part) for part in problem.images()])
             except TooLarge:
@@ -55,14 +56,7 @@ class Crown(Bound):
         return Enclosure(lb, ub, reduced.boxes.pre())
 
     def _batch(self, problem: Problem) -> Enclosure:
-        graph = problem.graph
-        boxes = Boxes.start(graph, problem.box, self.rounding)
-        for k, i in enumerate(graph.relus):
-            value = graph.nodes[i].inputs[0]
-            boxes.advance(i)
-            boxes.refine(value, problem.known_at(k))
-            if self.intermediate == "crown" and not one_affine(graph, value):
-                self._bound_unstable(boxes, value)
+        graph, boxes = problem.graph, self.boxes(problem)
         lb, ub = output(boxes, problem.C)
         rows = specification(graph, problem.C, len(lb), lb)
         value = len(graph.nodes)
@@ -73,10 +67,25 @@ class Crown(Bound):
             ub = torch.minimum(ub, better)
         return Enclosure(lb, ub, boxes.pre())
 
-    def _bound_unstable(self, boxes: Boxes, value: int) -> None:
-        """Tighten a ReLU's input where its interval leaves the sign open."""
+    def boxes(self, problem: Problem) -> Boxes:
+        """The boxes of all values up to the last, tightened where a relaxation needs them."""
+        graph = problem.graph
+        boxes = Boxes.start(graph, problem.box, self.rounding)
+        order = {i: k for k, i in enumerate(graph.relus)}
+        for i in sorted([*graph.relus, *graph.smooth]):
+            boxes.advance(i)
+            if i in order:
+                boxes.refine(graph.nodes[i].inputs[0], problem.known_at(order[i]))
+            for value in graph.nodes[i].inputs:
+                if self.intermediate == "crown" and not one_affine(graph, value):
+                    self._tighten(boxes, value, everywhere=i not in order)
+        return boxes
+
+    def _tighten(self, boxes: Boxes, value: int, everywhere: bool) -> None:
+        """Tighten what a ReLU is given where its sign is open; a smooth operation: everywhere."""
         lb, ub = boxes.lb[value].flatten(1), boxes.ub[value].flatten(1)
-        image, index = ((lb < 0) & (ub > 0)).nonzero(as_tuple=True)
+        asked = lb < ub if everywhere else (lb < 0) & (ub > 0)
+        image, index = asked.nonzero(as_tuple=True)
         if not len(index):
             return
         shape = boxes.graph.shapes[value]

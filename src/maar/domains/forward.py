@@ -23,10 +23,11 @@ from torch import Tensor, nn
 from maar.core import clock
 from maar.domains.affine import conv_of
 from maar.domains.bound import Pair
-from maar.domains.graph import Add, Graph, by_sparse
+from maar.domains.graph import Graph, by_sparse
 from maar.domains.interval import EXTRA
 from maar.domains.relax import upper_line
 from maar.domains.rounding import gamma, halves, unit
+from maar.networks.maps import Add
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,13 @@ from torch import Tensor, nn
 
 from maar.domains.affine import conv_of, per_channel, scale_of
 from maar.domains.bound import Bound, Enclosure, Pair, Problem, intersect
-from maar.domains.graph import Add
+from maar.domains.graph import rule_of
 from maar.domains.interval import Boxes, output
+from maar.domains.linear_map import Mapped
 from maar.domains.zonotope import RULES as ERROR_RULES
 from maar.domains.zonotope import Terms
 from maar.networks.layers import Normalize
+from maar.networks.maps import Add, Combine, Concat
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class HybridZonotope(Bound):
                 bounds = boxes.lb[value], boxes.ub[value]
                 values.append(self._correlated(_relu(given[0], *bounds), k))
             else:
+                rule_of(RADII, node, self.name)
                 values.append(_affine(node.op, *given))
         out = _affine(nn.Flatten(), values[-1])
         if C is not None:
@@ -133,6 +136,21 @@ def _add(op: nn.Module, left: Tensor, right: Tensor) -> Tensor:
     return left + right
 
 
+def _mapped(op: nn.Module, radius: Tensor) -> Tensor:
+    assert isinstance(op, Mapped)
+    return op.linear(radius, absolute=True)
+
+
+def _combine(op: nn.Module, *radii: Tensor) -> Tensor:
+    assert isinstance(op, Combine)
+    pairs = zip(op.coefficients, radii, strict=True)
+    return torch.stack([radius * torch.as_tensor(c).abs() for c, radius in pairs]).sum(0)
+
+
+def _concat(op: nn.Module, *radii: Tensor) -> Tensor:
+    return op(*radii)
+
+
 RADII: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.Conv2d: _conv,
     nn.AvgPool2d: _conv,
@@ -140,6 +158,10 @@ RADII: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.BatchNorm1d: _scale,
     nn.BatchNorm2d: _scale,
     Normalize: _scale,
+    nn.BatchNorm3d: _scale,
     nn.Flatten: _flatten,
     Add: _add,
+    Mapped: _mapped,
+    Combine: _combine,
+    Concat: _concat,
 }

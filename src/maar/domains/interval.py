@@ -13,11 +13,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from maar.core.errors import UsageError
+from maar.domains import smooth
 from maar.domains.affine import conv_of, enclosed_scale, per_channel, scale_of
 from maar.domains.bound import Bound, Box, Enclosure, Pair, Problem, intersect
-from maar.domains.graph import Add, Graph, by_sparse
+from maar.domains.graph import Graph, by_sparse
+from maar.domains.linear_map import Mapped
 from maar.domains.rounding import gamma, halves, outward, refuse_inexact
 from maar.networks.layers import Normalize
+from maar.networks.maps import Add, Combine, Concat
+from maar.networks.operations import is_odd
 
 # Roundings beside the sum itself: centre, radius, bias, slope, intercept, final subtraction.
 EXTRA = 16
@@ -33,6 +38,8 @@ class Boxes:
     ub: list[Tensor] = field(default_factory=list)
     size: list[Tensor | None] = field(default_factory=list)
     total: Tensor | float = 0.0
+    dual: Pair | None = None
+    """Of an L2 ball within the input box: its centre, and its radius, rounded up."""
 
     @staticmethod
     def start(graph: Graph, box: Box, rounding: bool) -> Boxes:
@@ -43,6 +50,9 @@ class Boxes:
             refuse_inexact(graph.dtype, lb.device, max(shape.numel() for shape in graph.shapes))
             lb, ub = outward(lb, ub, graph.dtype)
         boxes._append(lb.to(graph.dtype), ub.to(graph.dtype))
+        boxes.dual = getattr(box, "dual", None)
+        if boxes.dual is not None and boxes.dual[0].dtype != graph.dtype:
+            raise UsageError(f"an L2 ball in {boxes.dual[0].dtype} for a graph in {graph.dtype}")
         return boxes
 
     def _append(self, lb: Tensor, ub: Tensor) -> None:
@@ -65,6 +75,10 @@ class Boxes:
         for i in range(len(self.size), stop):
             node = self.graph.nodes[i]
             lb, ub, size = RULES[type(node.op)](self, i)
+            if node.direct is not None:
+                ends, values = node.direct
+                pairs = [end for v in values for end in (self.lb[v], self.ub[v])]
+                lb, ub = intersect((lb, ub), ends(*pairs))
             self._append(lb, ub)
             self.size.append(size)
 
@@ -140,8 +154,12 @@ def _affine(
     apply_abs: Callable[[Tensor], Tensor],
     bias: Tensor | None,
     terms: int,
+    repeats: int = 1,
 ) -> Out:
-    """centre -> W centre + b, radius -> |W| radius; `terms` is the longest sum of products."""
+    """centre -> W centre + b, radius -> |W| radius; `terms` is the longest sum of products.
+
+    `bias` broadcasts against a batch of outputs. An input comes at most `repeats` times in a sum.
+    """
     value = boxes.graph.nodes[i].inputs[0]
     lb, ub = boxes.lb[value], boxes.ub[value]
     if not boxes.rounding:
@@ -157,9 +175,9 @@ def _affine(
     # (each product in `middle`, `reach` and `size` may underflow, by u tiny)
     size = size + 4 * torch.finfo(lb.dtype).tiny
     if bias is not None:
-        size = size + per_channel(bias.abs(), middle.dim())
+        size = size + bias.abs()
     # (each image's own number, so that its bounds do not depend on its batch)
-    lost = size.new_tensor([gamma(min(terms, n) + EXTRA, lb.dtype) for n in alive])
+    lost = size.new_tensor([gamma(min(terms, repeats * n) + EXTRA, lb.dtype) for n in alive])
     reach = reach + lost.view(-1, *(1 for _ in size.shape[1:])) * size
     return middle - reach, middle + reach, size
 
@@ -174,7 +192,7 @@ def _conv(boxes: Boxes, i: int) -> Out:
         i,
         lambda x: conv.forward(x, weight, conv.bias),
         lambda x: conv.forward(x, positive),
-        conv.bias,
+        None if conv.bias is None else per_channel(conv.bias, 4),
         weight[0].numel(),
     )
 
@@ -215,7 +233,7 @@ def _scale(boxes: Boxes, i: int) -> Out:
         lambda x: x * factor + per_channel(shift, rank),
         lambda x: x * factor.abs(),
         # mean * scale is formed on the way to the shift, and may be larger than it
-        shift.abs() + (scale * _mean(node.op)).abs(),
+        per_channel(shift.abs() + (scale * _mean(node.op)).abs(), rank),
         8,
     )
 
@@ -256,6 +274,57 @@ def _add(boxes: Boxes, i: int) -> Out:
     return lb - reach, ub + reach, size
 
 
+def _mapped(boxes: Boxes, i: int) -> Out:
+    node, graph = boxes.graph.nodes[i], boxes.graph
+    op, value = node.op, node.inputs[0]
+    assert isinstance(op, Mapped)
+    if op.is_exact:
+        lb, ub = op(boxes.lb[value]), op(boxes.ub[value])
+        # (backwards the coefficients of an element that comes twice are summed)
+        return lb, ub, None if op.is_move else torch.maximum(lb.abs(), ub.abs())
+    bias = op.shift(len(graph.shapes[i + 1]))
+
+    def apply(x: Tensor) -> Tensor:
+        return op.linear(x) if bias is None else op.linear(x) + bias
+
+    terms = op.terms(graph.shapes[value])
+    # (a padding that reflects brings an input into a window several times)
+    repeats = terms if is_odd(op.layer) else 1
+    return _affine(boxes, i, apply, lambda x: op.linear(x, absolute=True), bias, terms, repeats)
+
+
+def _combine(boxes: Boxes, i: int) -> Out:
+    node = boxes.graph.nodes[i]
+    op = node.op
+    assert isinstance(op, Combine)
+    lb = ub = torch.zeros_like(boxes.lb[node.inputs[0]]) + op.shift
+    size = torch.zeros_like(lb) + abs(op.shift)
+    for c, value in zip(op.coefficients, node.inputs, strict=True):
+        c = torch.as_tensor(c, dtype=lb.dtype, device=lb.device)
+        one, other = c * boxes.lb[value], c * boxes.ub[value]
+        lb, ub = lb + torch.minimum(one, other), ub + torch.maximum(one, other)
+        if boxes.rounding:
+            size = size + torch.maximum(one.abs(), other.abs())
+    if not boxes.rounding:
+        return lb, ub, None
+    # (each product may underflow, by u tiny)
+    size = size + 4 * torch.finfo(lb.dtype).tiny
+    reach = gamma(len(node.inputs) + EXTRA, lb.dtype) * size
+    return lb - reach, ub + reach, size
+
+
+def _concat(boxes: Boxes, i: int) -> Out:
+    node = boxes.graph.nodes[i]
+    lb, ub = (node.op(*(ends[v] for v in node.inputs)) for ends in (boxes.lb, boxes.ub))
+    return lb, ub, None
+
+
+def _smooth(boxes: Boxes, i: int) -> Out:
+    node = boxes.graph.nodes[i]
+    ends = [end for v in node.inputs for end in (boxes.lb[v], boxes.ub[v])]
+    return *smooth.ENDS[type(node.op)](*ends, boxes.rounding), None
+
+
 RULES: dict[type[nn.Module], Callable[[Boxes, int], Out]] = {
     nn.Conv2d: _conv,
     nn.AvgPool2d: _conv,
@@ -264,6 +333,11 @@ RULES: dict[type[nn.Module], Callable[[Boxes, int], Out]] = {
     nn.BatchNorm2d: _scale,
     Normalize: _scale,
     nn.ReLU: _relu,
+    nn.BatchNorm3d: _scale,
     nn.Flatten: _flatten,
     Add: _add,
+    Mapped: _mapped,
+    Combine: _combine,
+    Concat: _concat,
+    **dict.fromkeys(smooth.ENDS, _smooth),
 }

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from maar.domains.affine import scale_of
 from maar.domains.graph import Graph, Node
+from maar.domains.rewriting import Direct
 
 
 def merged(graph: Graph) -> Graph:
@@ -37,10 +38,15 @@ def merged(graph: Graph) -> Graph:
             nodes[now[value] - 1] = Node(op, before.inputs, before.path)
             now[i + 1] = now[value]
             continue
-        nodes.append(Node(node.op, tuple(now[each] for each in node.inputs), node.path))
+        inputs = tuple(now[each] for each in node.inputs)
+        nodes.append(Node(node.op, inputs, node.path, _renumbered(node.direct, now)))
         shapes.append(graph.shapes[i + 1])
         now[i + 1] = len(nodes)
     return Graph(nodes, shapes)
+
+
+def _renumbered(direct: Direct | None, now: dict[int, int]) -> Direct | None:
+    return direct and (direct[0], tuple(now[value] for value in direct[1]))
 
 
 def _scaled(layer: nn.Conv2d | nn.Linear, scale: Tensor, shift: Tensor) -> nn.Module:

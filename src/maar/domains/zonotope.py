@@ -17,11 +17,13 @@ from torch import Tensor, nn
 
 from maar.domains.affine import conv_of, per_channel, scale_of
 from maar.domains.bound import Bound, Enclosure, Pair, Problem, intersect
-from maar.domains.graph import Add, Graph
+from maar.domains.graph import Graph, rule_of
 from maar.domains.interval import Boxes, output
+from maar.domains.linear_map import Mapped
 from maar.domains.reduced.network import reduce
 from maar.domains.relax import parallel_lines
 from maar.networks.layers import Normalize
+from maar.networks.maps import Add, Combine, Concat
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Zonotope(Bound):
                 slope = None if self.slopes is None else self.slopes[k].to(bounds[0])
                 values.append(_relu(given[0], k, *bounds, slope))
             else:
-                values.append(RULES[type(node.op)](node.op, *given))
+                values.append(rule_of(RULES, node, self.name)(node.op, *given))
         out = _flatten(nn.Flatten(), values[-1])
         if C is not None:
             # C differs from image to image, so this is no common linear map.
@@ -171,6 +173,37 @@ def _add(op: nn.Module, left: Terms, right: Terms) -> Terms:
     return Terms(left.centre + right.centre, groups)
 
 
+def _mapped(op: nn.Module, value: Terms) -> Terms:
+    assert isinstance(op, Mapped)
+    return value.mapped(op(value.centre), op.linear)
+
+
+def _combine(op: nn.Module, *values: Terms) -> Terms:
+    assert isinstance(op, Combine)
+    centre = op(*(value.centre for value in values))
+    groups: dict[int, Tensor] = {}
+    for c, value in zip(op.coefficients, values, strict=True):
+        for k, errors in value.groups.items():
+            groups[k] = groups[k] + c * errors if k in groups else c * errors
+    return Terms(centre, groups)
+
+
+def _concat(op: nn.Module, *values: Terms) -> Terms:
+    assert isinstance(op, Concat)
+    centre = op(*(value.centre for value in values))
+    groups: dict[int, Tensor] = {}
+    for k in dict.fromkeys(k for value in values for k in value.groups):
+        count = next(value.groups[k].shape[1] for value in values if k in value.groups)
+        parts = [
+            value.groups[k]
+            if k in value.groups
+            else value.centre.new_zeros(len(centre), count, *value.centre.shape[1:])
+            for value in values
+        ]
+        groups[k] = torch.cat(parts, op.axis + 2)
+    return Terms(centre, groups)
+
+
 RULES: dict[type[nn.Module], Callable[..., Terms]] = {
     nn.Conv2d: _conv,
     nn.AvgPool2d: _conv,
@@ -178,6 +211,10 @@ RULES: dict[type[nn.Module], Callable[..., Terms]] = {
     nn.BatchNorm1d: _scale,
     nn.BatchNorm2d: _scale,
     Normalize: _scale,
+    nn.BatchNorm3d: _scale,
     nn.Flatten: _flatten,
     Add: _add,
+    Mapped: _mapped,
+    Combine: _combine,
+    Concat: _concat,
 }

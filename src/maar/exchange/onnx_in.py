@@ -1,7 +1,7 @@
-"""Read an ONNX file into a plain `nn.Sequential`: chains of layers and nested residual blocks.
+"""Read an ONNX file into a plain `nn.Sequential`: a chain of layers, residual blocks and Dags.
 
-Each value of the graph remembers the layer it came out of and what came before. Where an Add joins
-two such chains, everything since their last common value becomes a Residual.
+The file is read for one image. Each node appends its layers to a `Builder`, which cuts them into a
+chain in the end.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from maar.core import limits
 from maar.core.errors import RunError, UsageError, printable
 from maar.exchange.onnx_fields import require_few
-from maar.exchange.onnx_operators import OPERATORS
-from maar.exchange.onnx_values import Link, Node, Value, layers_between
+from maar.exchange.onnx_table import OPERATORS, REFUSED
+from maar.exchange.onnx_values import Link, Node, Value, inner, is_exact
 from maar.exchange.packed import read_packed
+from maar.networks.assembling import Builder
 from maar.networks.build import check_mean_std
 from maar.networks.checking import check
 from maar.networks.layers import Normalize
-from maar.networks.supported import Shape
+from maar.networks.operations import Shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 # standard has it, such as a string where numbers belong.
 MALFORMED = (ValueError, IndexError, TypeError, OverflowError, MemoryError, RuntimeError)
 
+FLOATS, DOUBLE = (1, 10, 11), 11  # of onnx.TensorProto: float32, float16, float64
 DEFAULT_DOMAIN = ("", "ai.onnx")  # two names of one
 ABOUT = ("name", "type", "doc_string", "ref_attr_name")  # an attribute; its value is beside them
 OLDEST_OPSET = 7  # before it, broadcasting was written differently
@@ -60,12 +63,25 @@ def read_with_shape(
     std: Sequence[float] | None = None,
 ) -> tuple[nn.Sequential, Shape]:
     """The same, and the shape of the image that the file takes."""
-    reader = _Reader(Path(path))
-    output = reader.run()
-    net = nn.Sequential(*(link.layer for link in layers_between(None, output) if link.layer))
+    try:
+        reader = _Reader(Path(path))
+        output = reader.run()
+    except _Refused as error:
+        # A first size above 1 may be a batch that the file fixes, or an axis of the one image.
+        if not error.batch:
+            raise
+        try:
+            reader = _Reader(Path(path), has_batch=False)
+            output = reader.run()
+        except UsageError:
+            raise error from None
     if len(output.shape) != 1:
-        raise UsageError(f"{path}: the output has shape {list(output.shape)}, not class scores")
-    check_mean_std(reader.image.shape[0], mean, std)
+        if sum(size > 1 for size in output.shape) > 1:
+            raise UsageError(f"{path}: the output has shape {list(output.shape)}, not class scores")
+        output = Link(reader.builder.add(nn.Flatten(), output.number), (), ())
+    net = reader.builder.network(output.number)
+    if mean is not None or std is not None:
+        check_mean_std(reader.image.shape[0], mean, std)
     if mean is not None and std is not None:
         net.insert(0, Normalize(mean, std))
     check(net, reader.image.shape)
@@ -75,18 +91,19 @@ def read_with_shape(
 class _Reader:
     """One pass over one file's graph."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, has_batch: bool = True) -> None:
+        self.path, self.has_batch = path, has_batch
         model = load(path)
         self.graph, self.opset = model.graph, _opset(model)
         self.tensors = {tensor.name: tensor for tensor in self.graph.initializer}
         self.name, self.batch, self.image = self._input()
         self.nodes = self._needed()
         self.uses = Counter(name for node in self.nodes for name in node.input)
-        self.taken: set[Link] = set()
+        self.builder = Builder([self.image.shape])
         self.values: dict[str, Value] = {}
         self.names: Counter[int] = Counter()  # of each value, by its id
         self.allotted = self.beside = 0
+        self.dtype = self._dtype()
 
     def run(self) -> Link:
         for position, node in enumerate(self.nodes):
@@ -105,21 +122,34 @@ class _Reader:
                 "only one of each is supported"
             )
         kind = inputs[0].type.tensor_type
-        if kind.elem_type != 1:  # onnx.TensorProto.FLOAT
-            raise UsageError(f"{self.path}: input {inputs[0].name[:40]!r} is not of type float32")
+        if kind.elem_type not in FLOATS:
+            raise UsageError(
+                f"{self.path}: input {inputs[0].name[:40]!r} is not of type float32 "
+                "(accepted: float16, float32, float64)"
+            )
         sizes = [size.dim_value for size in kind.shape.dim]
-        if len(sizes) < 2 or min(sizes[1:]) < 1:
+        if not sizes or min(sizes[1:], default=1) < 1 or (len(sizes) == 1 and sizes[0] < 1):
             spelled = [size.dim_value or size.dim_param[:40] or "?" for size in kind.shape.dim]
             raise UsageError(
                 f"{self.path}: input {inputs[0].name[:40]!r} has shape {spelled[:10]}; "
-                "needed are a batch axis and fixed sizes after it"
+                "needed are fixed sizes behind the batch axis"
             )
-        image = Link(None, None, tuple(sizes[1:]))
-        batch = sizes[0] if sizes[0] > 0 else None
+        is_batched = len(sizes) > 1 and (self.has_batch or sizes[0] <= 1)
+        batch = sizes[0] if is_batched and sizes[0] > 1 else None
+        full = (1, *sizes[1:]) if is_batched else tuple(sizes)
+        image = Link(0, inner(full), full)
         limits.require(math.prod(image.shape), limits.ELEMENTS, self.path, "elements of the input")
         elements = (batch or 1) * math.prod(image.shape)
         limits.require(elements, limits.BATCH_ELEMENTS, self.path, "elements of a batch of inputs")
         return inputs[0].name, batch, image
+
+    def _dtype(self) -> torch.dtype:
+        """float64 where a number of the file is none of float32."""
+        import numpy as np
+
+        doubles = (t for t in self.tensors.values() if t.data_type == DOUBLE)
+        exact = all(is_exact(self._array(tensor), np.float32) for tensor in doubles)
+        return torch.float32 if exact else torch.float64
 
     def _needed(self) -> list[onnx.NodeProto]:
         """The nodes that the output depends on, in the file's order, with none unsupported."""
@@ -127,33 +157,40 @@ class _Reader:
         limits.require(len(nodes), limits.NODES, self.path, "nodes")
         for position, node in enumerate(nodes):
             if node.domain not in DEFAULT_DOMAIN or node.op_type not in OPERATORS:
-                raise self._refusal(
-                    position, node, f"not supported (supported: {', '.join(OPERATORS)})"
-                )
+                reason = REFUSED.get(node.op_type, f"(supported: {', '.join(OPERATORS)})")
+                raise self._refusal(position, node, f"not supported {reason}")
         return nodes
 
     def _run_node(self, position: int, proto: onnx.NodeProto) -> None:
-        if len([name for name in proto.output if name]) != 1:
-            raise self._refusal(position, proto, "more than one output is not supported")
+        outputs = list(proto.output)
         try:
             node = Node(
                 inputs=[self._value(name) if name else None for name in proto.input],
+                outputs=len(outputs),
                 attributes=self._attributes(proto),
+                opset=self.opset,
                 batch=self.batch,
+                dtype=self.dtype,
+                builder=self.builder,
                 sole=lambda link: self._sole(link, proto),
-                taken=self.taken,
                 allot=self._allot,
             )
-            value = OPERATORS[proto.op_type](node)
+            made = OPERATORS[proto.op_type](node)
+            values = made if isinstance(made, list) else [made]
             if node.attributes:
                 raise ValueError(f"attribute {next(iter(node.attributes))!r} is not supported")
-            self._require_room(value)
+            if any(name for name in outputs[len(values) :]):
+                raise ValueError("more than one output is not supported")
+            for value in values:
+                if value is not None:
+                    self._require_room(value)
         except MALFORMED as reason:
             raise self._refusal(position, proto, str(reason)) from reason
-        output = next(name for name in proto.output if name)
-        if output in self.values or output in self.tensors or output == self.name:
-            raise self._refusal(position, proto, f"value {output!r} is computed twice")
-        self._name(output, value)
+        for output, value in zip(outputs, values, strict=False):
+            if output in self.values or output in self.tensors or output == self.name:
+                raise self._refusal(position, proto, f"value {output!r} is computed twice")
+            if output and value is not None:
+                self._name(output, value)
 
     def _name(self, name: str, value: Value) -> None:
         self.values[name] = value
@@ -200,8 +237,10 @@ class _Reader:
         for item in proto.attribute:
             if item.name in values:
                 raise ValueError(f"attribute {item.name!r} stands there twice")
-            kind: Any = schema[item.name].type if item.name in schema else None
-            if kind is not None and item.type != kind.value:
+            if item.name not in schema:
+                raise ValueError(f"attribute {item.name!r} is not supported")
+            kind: Any = schema[item.name].type
+            if item.type != kind.value:
                 raise ValueError(f"attribute {item.name!r} is of ONNX's type {item.type}")
             if sum(field.name not in ABOUT for field, _ in item.ListFields()) > 1:
                 raise ValueError(f"attribute {item.name!r} has two values")
@@ -249,7 +288,15 @@ class _Reader:
         name = repr(node.name) if node.name else f"{position} (output {', '.join(node.output)})"
         domain = f"{node.domain}." if node.domain else ""
         message = f"{self.path}: node {name}, operator {domain}{node.op_type}: {reason}"
-        return UsageError(printable(message))
+        return _Refused(printable(message), self.batch)
+
+
+class _Refused(UsageError):
+    """A node that is not supported, in a file with this batch size."""
+
+    def __init__(self, message: str, batch: int | None) -> None:
+        super().__init__(message)
+        self.batch = batch
 
 
 def needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:

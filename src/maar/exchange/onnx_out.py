@@ -19,7 +19,8 @@ from maar.core.errors import RunError, UsageError
 from maar.core.files import write_bytes
 from maar.networks.checking import check, trace
 from maar.networks.layers import Normalize, Residual
-from maar.networks.supported import SUPPORTED, Shape
+from maar.networks.maps import Abs, Clip
+from maar.networks.operations import OPERATIONS, Shape, is_odd
 
 if TYPE_CHECKING:
     import onnx
@@ -89,9 +90,14 @@ class _Graph:
     def run(self, net: nn.Sequential, value: str, prefix: str) -> str:
         """Write the layers after the value of that name; the name of what comes out."""
         for position, layer in enumerate(net):
+            if type(layer) not in RULES or is_odd(layer):
+                raise UsageError(
+                    f"layer {prefix}{position} is a {type(layer).__name__}, which maar does not "
+                    "write as ONNX; use torch.onnx.export on the module"
+                )
             value = RULES[type(layer)](self, layer, value, f"{prefix}{position}")
             if not isinstance(layer, Residual):
-                self.shape = SUPPORTED[type(layer)].shape(layer, self.shape)
+                self.shape = OPERATIONS[type(layer)].shape(layer, self.shape)
         return value
 
     def node(self, kind: str, inputs: list[str], name: str, **attributes: Any) -> str:
@@ -189,6 +195,46 @@ def _residual(graph: _Graph, layer: Residual, x: str, at: str) -> str:
     return graph.node("Add", [body, shortcut], at)
 
 
+def _plain(kind: str) -> Callable[[_Graph, Any, str, str], str]:
+    return lambda graph, layer, x, at: graph.node(kind, [x], at)
+
+
+def _leaky_relu(graph: _Graph, layer: nn.LeakyReLU, x: str, at: str) -> str:
+    return graph.node("LeakyRelu", [x], at, alpha=layer.negative_slope)
+
+
+def _clip(low: str | float, high: str | float) -> Callable[[_Graph, Any, str, str], str]:
+    """A Clip between two numbers, or between two attributes of the layer."""
+
+    def write(graph: _Graph, layer: nn.Module, x: str, at: str) -> str:
+        inputs = [x]
+        for name, end in (("low", low), ("high", high)):
+            end = getattr(layer, end) if isinstance(end, str) else end
+            number = None if end is None else np.array(end, np.float32)
+            inputs.append("" if number is None else graph.weight(f"{at}.{name}", number))
+        return graph.node("Clip", inputs, at)
+
+    return write
+
+
+def _max_pool(graph: _Graph, layer: nn.MaxPool2d, x: str, at: str) -> str:
+    stride = layer.kernel_size if layer.stride is None else layer.stride
+    options = (layer.kernel_size, stride, layer.padding, layer.dilation)
+    kernel, strides, padding, dilations = (
+        [size, size] if isinstance(size, int) else list(size) for size in options
+    )
+    return graph.node(
+        "MaxPool",
+        [x],
+        at,
+        kernel_shape=kernel,
+        strides=strides,
+        pads=padding * 2,
+        dilations=dilations,
+        ceil_mode=int(layer.ceil_mode),
+    )
+
+
 RULES: dict[type[nn.Module], Callable[[_Graph, Any, str, str], str]] = {
     Normalize: _normalize,
     nn.Conv2d: _conv,
@@ -199,4 +245,12 @@ RULES: dict[type[nn.Module], Callable[[_Graph, Any, str, str], str]] = {
     nn.BatchNorm2d: _batch_norm,
     nn.AvgPool2d: _pool,
     Residual: _residual,
+    nn.LeakyReLU: _leaky_relu,
+    nn.ReLU6: _clip(0.0, 6.0),
+    nn.Hardtanh: _clip("min_val", "max_val"),
+    Clip: _clip("low", "high"),
+    Abs: _plain("Abs"),
+    nn.Sigmoid: _plain("Sigmoid"),
+    nn.Tanh: _plain("Tanh"),
+    nn.MaxPool2d: _max_pool,
 }

@@ -12,6 +12,9 @@ from maar.core.errors import MaarError
 from maar.exchange.onnx_in import load, needed
 from maar.exchange.packed import read_packed
 
+KINDS = {"tensor(double)": np.float64, "tensor(float16)": np.float16}
+"""Other types of an input than float32."""
+
 
 def _source(path: Path) -> str | bytes:
     """The file without nodes that its output does not depend on, which maar has not looked at.
@@ -59,10 +62,13 @@ def onnx_runner(
                 per_channel = (1, -1, *[1] * (x.ndim - 2))
                 x = x - np.array(mean, np.float32).reshape(per_channel)
                 x = x / np.array(std, np.float32).reshape(per_channel)
+            x = x.astype(KINDS.get(given.type, np.float32))
+            if x.ndim == len(sizes) + 1:  # the file knows of no batch axis
+                return np.asarray(session.run(None, {given.name: x[0]})[0]).reshape(1, -1)
             out = session.run(None, {given.name: np.repeat(x, sizes[0], 0)})[0]
             return np.asarray(out).reshape(sizes[0], -1)[:1]
 
-        run(np.zeros((1, *sizes[1:]), np.float32))
+        run(np.zeros((1, *(sizes[1:] or sizes)), np.float32))
     except MaarError:
         raise
     except Exception:  # of classes that only onnxruntime's C++ code knows

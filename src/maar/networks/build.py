@@ -14,8 +14,8 @@ from maar.core.errors import UsageError
 from maar.core.registry import Registry
 from maar.networks import NETWORKS
 from maar.networks.checking import LayerError, check
+from maar.networks.operations import Shape
 from maar.networks.own_file import is_own_file, own_builder
-from maar.networks.supported import Shape
 
 # By name, not by import: exchange stands on networks, not the other way round.
 READERS = Registry("network file", {".onnx": "maar.exchange.onnx_in:read_onnx"})

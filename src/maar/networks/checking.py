@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import nn
 
 from maar.core.errors import UsageError
 from maar.networks.layers import Residual
-from maar.networks.supported import SUPPORTED, Shape, shape_after
+from maar.networks.maps import Dag
+from maar.networks.operations import OPERATIONS, Shape, shape_after
 
 
 class LayerError(UsageError):
@@ -61,11 +63,15 @@ def _check(net: nn.Module, prefix: str) -> None:
     if type(net) is not nn.Sequential:
         where = f"layer {prefix.rstrip('.')}" if prefix else "a network"
         raise LayerError(f"{where} must be a plain nn.Sequential, not a {type(net).__name__}")
-    for position, layer in enumerate(net):
+    _check_layers(net, prefix)
+
+
+def _check_layers(layers: Iterable[nn.Module], prefix: str) -> None:
+    for position, layer in enumerate(layers):
         index = f"{prefix}{position}"
-        rule = SUPPORTED.get(type(layer))
+        rule = OPERATIONS.get(type(layer))
         if rule is None:
-            names = ", ".join(kind.__name__ for kind in SUPPORTED)
+            names = ", ".join(kind.__name__ for kind in OPERATIONS)
             raise LayerError(
                 f"layer {index} is a {type(layer).__name__}, which is not supported "
                 f"(supported: {names})"
@@ -77,6 +83,8 @@ def _check(net: nn.Module, prefix: str) -> None:
         if isinstance(layer, Residual):
             _check(layer.body, f"{index}.body.")
             _check(layer.shortcut, f"{index}.shortcut.")
+        elif isinstance(layer, Dag):
+            _check_layers(layer.layers, f"{index}.")
 
 
 def _trace(net: nn.Sequential, shape: Shape, prefix: str) -> list[Step]:
@@ -94,13 +102,23 @@ def _trace(net: nn.Sequential, shape: Shape, prefix: str) -> list[Step]:
                 )
             steps += body + shortcut
             shape = ends[0]
+        elif isinstance(layer, Dag):
+            shapes = [shape]
+            for k, (part, inputs) in enumerate(zip(layer.layers, layer.inputs, strict=True)):
+                shapes.append(_shape(f"{index}.{k}", part, *(shapes[i] for i in inputs)))
+                steps.append(Step(f"{index}.{k}", part, shapes[-1]))
+            shape = shapes[-1]
         else:
-            try:
-                shape = shape_after(layer, shape)
-            except ValueError as reason:
-                raise LayerError(
-                    f"layer {index} ({layer}) does not fit an input of shape {spell(shape)}: "
-                    f"{reason}"
-                ) from None
+            shape = _shape(index, layer, shape)
         steps.append(Step(index, layer, shape))
     return steps
+
+
+def _shape(index: str, layer: nn.Module, *shapes: Shape) -> Shape:
+    try:
+        return shape_after(layer, *shapes)
+    except ValueError as reason:
+        given = " and ".join(map(spell, shapes))
+        raise LayerError(
+            f"layer {index} ({layer}) does not fit an input of shape {given}: {reason}"
+        ) from None

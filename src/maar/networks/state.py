@@ -103,9 +103,15 @@ def whole_module(path: Path) -> str:
     )
     return (
         f"{path} is a whole pickled module, which can run any code when it is read. If you trust "
-        f"it, type where its class can be imported: python -c {shlex.quote(code)}; then give "
+        f"it, type where its class can be imported: {_typed(code)}; then give "
         "FILE.py:Net --weights weights.pt"
     )
+
+
+def _typed(code: str) -> str:
+    """Return a line of Python as a shell takes it, with as few quotes as can be."""
+    is_plain = not set(code) & set('"$`\\!')
+    return f'python -c "{code}"' if is_plain else f"python -c {shlex.quote(code)}"
 
 
 def _check_archive(path: Path) -> None:
@@ -129,7 +135,7 @@ def _check_archive(path: Path) -> None:
         )
         raise UsageError(
             f"{path} is TorchScript: export it, with the shape of your images: "
-            f"python -c {shlex.quote(code)}; then give {onnx}"
+            f"{_typed(code)}; then give {onnx}"
         )
 
 

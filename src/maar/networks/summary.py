@@ -9,6 +9,7 @@ from torch import nn
 
 from maar.networks.checking import trace
 from maar.networks.layers import Normalize, Residual
+from maar.networks.maps import Dag
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ def describe(net: nn.Sequential, shape: tuple[int, ...]) -> list[Row]:
     """
     rows = []
     for step in trace(net, shape):
-        own = not isinstance(step.layer, Residual)
+        own = not isinstance(step.layer, Residual | Dag)
         size = sum(p.numel() for p in step.layer.parameters()) if own else 0
         relus = math.prod(step.shape) if isinstance(step.layer, nn.ReLU) else 0
         rows.append(Row(step.index, spell_layer(step.layer), step.shape, size, relus))
@@ -68,6 +69,8 @@ def spell_layer(layer: nn.Module) -> str:
         return "residual: body + shortcut" if len(layer.shortcut) else "residual: body + input"
     if isinstance(layer, Normalize):
         return "normalize"
+    if isinstance(layer, Dag):
+        return f"{len(layer.layers)} layers wired together"
     return type(layer).__name__.lower()
 
 

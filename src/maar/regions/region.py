@@ -32,6 +32,10 @@ class Region(ABC):
     def select(self, index: Tensor) -> Region:
         """The same sets for a sub-batch: `index` holds positions (repeats allowed) or is a mask."""
 
+    def ascend(self, e: Tensor, slope: Tensor, size: float) -> Tensor:
+        """Go a step along the gradient of one error group, in place: of its sign, into the cube."""
+        return e.add_(slope.sign(), alpha=size).clamp_(-1, 1)
+
     def __len__(self) -> int:
         return self.shapes[0][0]
 

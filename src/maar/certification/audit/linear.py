@@ -17,12 +17,33 @@ from torch.nn import functional as F
 from torch.nn.grad import conv2d_input
 
 from maar.certification.audit.points import Limits
-from maar.networks.layers import Residual
+from maar.networks.layers import Normalize, Residual
+from maar.networks.operations import is_odd
 
 SLACK = 1e-7
 BUDGET = 1 << 24
 """Numbers in the rows of one pass."""
 STEPS = 20
+
+LAYERS = (
+    nn.Conv2d,
+    nn.Linear,
+    nn.ReLU,
+    nn.Flatten,
+    nn.AvgPool2d,
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    Normalize,
+    Residual,
+    nn.Sequential,
+)
+"""Layers for which these bounds are right."""
+
+
+def is_bounded(net: nn.Sequential) -> bool:
+    """Whether the auditor's own bounds can pass every layer."""
+    return all(type(layer) in LAYERS and not is_odd(layer) for layer in net.modules())
+
 
 Key = tuple[int, ...]
 """Where a layer stands: its index, inside a Residual followed by 0 (body) or 1 (shortcut), ..."""

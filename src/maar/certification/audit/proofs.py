@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from maar.certification import VERIFIERS
 from maar.certification.audit.attack import attack
-from maar.certification.audit.linear import SLACK, alpha_crown, crown, margins_of
+from maar.certification.audit.linear import SLACK, alpha_crown, crown, is_bounded, margins_of
 from maar.certification.audit.points import Limits, lead
 from maar.certification.audit.repeat import Repeated, rebuild, repeat
 from maar.certification.network import Network
@@ -147,6 +147,8 @@ class Checker:
 
     def _bound(self, seen: Seen, x: Tensor, y: int, claim: Claim) -> Seen:
         """CROWN of the auditor's own, then alpha-CROWN for what it leaves open."""
+        if not is_bounded(self.exact):
+            return dataclasses.replace(seen, level=TRUST if claim.classes else ATTACKED)
         enclosed, rows = margins_of(self.exact, x, y, self.task.near)
         classes = [k for k in range(len(rows) + 1) if k != y]
         claimed = torch.tensor([k in claim.classes for k in classes])

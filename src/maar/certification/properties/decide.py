@@ -150,7 +150,7 @@ def _reason(board: Board, is_late: bool) -> str:
 
 def _questions(net: nn.Sequential, shape: tuple[int, ...], prop: Property) -> list[Question]:
     check(net, shape)
-    require_provable(net)
+    require_provable(net, doubles=True)
     out = trace(net, shape)[-1].shape if len(net) else shape
     if len(out) != 1:
         raise UsageError(f"the network gives {spell(out)}, not a list of outputs")
@@ -161,6 +161,7 @@ def _questions(net: nn.Sequential, shape: tuple[int, ...], prop: Property) -> li
         )
     net = copy.deepcopy(net).cpu().eval().requires_grad_(False)
     double = copy.deepcopy(net).double()
+    net = net.float()  # for attacks, whose points `confirm` looks at again
     cases = [part for case in prop.cases for part in _in_parts(case)]
     return [Question.of(Subject(net, double, shape, case)) for case in cases]
 

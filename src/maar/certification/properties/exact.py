@@ -8,7 +8,8 @@ from fractions import Fraction
 from torch import nn
 
 from maar.core import clock
-from maar.domains.graph import Add, Graph
+from maar.domains.graph import Graph
+from maar.networks.maps import Add
 
 # Coefficients that are worth a tie.
 LARGEST = 2_000_000

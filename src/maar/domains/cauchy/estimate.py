@@ -22,9 +22,10 @@ from maar.domains.affine import conv_of, per_channel, scale_of
 from maar.domains.bound import Bound, Enclosure, Pair, Problem
 from maar.domains.cauchy.composed import Matrix, Path, Rival
 from maar.domains.cauchy.projections import Map, Trail, fresh, medians
-from maar.domains.graph import Add
+from maar.domains.graph import rule_of
 from maar.domains.interval import Boxes
 from maar.networks.layers import Normalize
+from maar.networks.maps import Add
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Cauchy(Bound):
                 values.append(self._relu(given[0], len(pre), *bounds, whole))
                 pre.append(bounds)
             else:
-                values.append(RULES[type(node.op)](node.op, *given))
+                values.append(rule_of(RULES, node, self.name)(node.op, *given))
         out = values[-1]
         if C is not None:
             out, C = _flatten(nn.Flatten(), out), C.to(out.centre)

@@ -297,6 +297,12 @@ def reduce(
     (`TooLarge`). `thrifty`: refused also in float32 where long sums lose more than in plain CROWN.
     """
     graph, boxes = problem.graph, Boxes.start(problem.graph, problem.box, rounding)
+    if graph.smooth:
+        first = graph.nodes[graph.smooth[0]]
+        raise TooLarge(
+            f"layer {first.path} is a {type(first.op).__name__}, which no exact row passes; use "
+            "interval, crown or alpha_crown"
+        )
     if len(problem.box.lb) != 1:
         raise ValueError(f"a reduced network is of one image, not of {len(problem.box.lb)}")
     lb, ub = boxes.lb[0].flatten(), boxes.ub[0].flatten()
