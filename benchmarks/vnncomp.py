@@ -137,7 +137,12 @@ def page(content: dict[str, Any]) -> str:
         cells = [line.category, *map(str, numbers), f"{agree:g}", f"{fastest:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
     missing = settings["instances"] - len(rows)
-    tail = f"\n{missing} instances were not run.\n" if missing else ""
+    tail = (
+        f"\n{missing} of the {settings['instances']} instances were not run: mostly the hard ones,"
+        "\nas those that other tools settle soonest come first.\n"
+        if missing
+        else ""
+    )
     commits = ", ".join(sorted({row["commit"] for row in rows if row["commit"]}))
     source = (
         "\nMade by `python -m benchmarks.vnncomp FOLDER` and `--page docs/vnncomp.md` from"
