@@ -52,7 +52,7 @@ def test_what_is_shown_claims_no_more_than_what_was_found():
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ([], "RUN|FILE.onnx|zoo:NAME is needed"),
+        ([], "RUN|FILE.onnx|zoo:NAME|FILE.py:NAME is needed"),
         (["runs/your"], "'runs/your' is neither the folder of a run, nor"),
         (["runs/my", "--largest", "8"], "did you mean 8/255?"),
         (["runs/my", "--tolerance", "0"], "tolerance = 0 (accepted: more than 0"),

@@ -55,6 +55,8 @@ def average_pool(node: Node) -> Link:
 def global_average_pool(node: Node) -> Link:
     """The mean over all axes of space."""
     x = node.image(0)
+    if len(x.full) != len(x.shape) + 1:
+        raise ValueError(f"pooling of a value {list(x.full)} is not supported")
     if len(x.shape) == 3 and len(x.full) == 4:
         return node.then(nn.AvgPool2d((x.shape[1], x.shape[2])), x)
     axes = range(1, len(x.shape))
@@ -90,6 +92,8 @@ def _windowed(node: Node, x: Link, places: list[torch.Tensor], axes: Any) -> Lin
 def global_max_pool(node: Node) -> Link:
     """The maximum over all axes of space."""
     x = node.image(0)
+    if len(x.full) != len(x.shape) + 1:
+        raise ValueError(f"pooling of a value {list(x.full)} is not supported")
     places = [torch.arange(size)[None] for size in x.shape[1:]]
     return _windowed(node, x, places, range(1, len(x.shape)))
 
