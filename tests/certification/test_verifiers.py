@@ -282,7 +282,7 @@ def test_weights_that_are_no_numbers_are_refused(trained, value):
 def test_other_networks_that_are_refused(trained):
     with pytest.raises(UsageError, match="float64"):
         Network(copy.deepcopy(trained).double(), (1, 28, 28))
-    with pytest.raises(UsageError, match="gives 1, not scores"):
-        Network(nn.Sequential(nn.Flatten(), nn.Linear(4, 1)), (1, 2, 2))
+    with pytest.raises(UsageError, match="gives 1x2x2, not scores"):
+        Network(nn.Sequential(nn.ReLU()), (1, 2, 2))
     with pytest.raises(UsageError, match="does not fit an input of shape 3x32x32"):
         Network(trained, (3, 32, 32))

@@ -115,14 +115,19 @@ def test_mean_and_std(folder, capsys):
 
 
 def test_a_step_that_does_not_end(folder, capsys, monkeypatch):
-    from maar.certification.properties import STEPS, attack
+    from maar.certification.properties import STEPS, attack, branching, splitting
+    from maar.certification.properties import bounds as cheap
 
     def sleep(board):
         time.sleep(60)
         yield 0.0
 
-    monkeypatch.setattr(attack, "QUICK", sleep)
-    assert STEPS["attack"] is attack.QUICK
+    homes = {attack: ("QUICK", "STRONG"), cheap: ("BOUNDS",)}
+    homes |= {branching: ("BRANCHING",), splitting: ("SPLITTING",)}
+    for module, names in homes.items():
+        for name in names:
+            monkeypatch.setattr(module, name, sleep)
+    assert all(STEPS[name] is sleep for name in STEPS)
     begin = time.monotonic()
     args = [f"{folder}/net.onnx", f"{folder}/sat.vnnlib", "--timeout", "0.2"]
     assert main(["verify", *args]) == 0

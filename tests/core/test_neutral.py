@@ -50,7 +50,13 @@ def pair(tmp_path):
             (folder / "config.toml").write_text(to_toml(each))
             subject = {"weights": str(number) * 64, "data": "d" * 64, "split": "test", "eps": 0.1}
             manifest = {"key": "k", "format": 1, "subject": {**subject, "verifiers": []}}
-            manifest |= {"data": "mnist", "split": "test", "images": 10_000}
+            manifest |= {
+                "verifiers": [],
+                "network": "net",
+                "data": "mnist",
+                "split": "test",
+                "images": 10_000,
+            }
             (store / "manifest.json").write_text(json.dumps(manifest))
             line = {"index": 0, "label": 7, "verdict": "verified", "by": "crown", "seconds": 1.0}
             (store / "verdicts.jsonl").write_text(json.dumps({**line, "times": {}}) + "\n")

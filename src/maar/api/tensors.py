@@ -49,8 +49,14 @@ def _example(x: Any, model: nn.Module) -> Tensor | None:
     x = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x)
     if x.dim() < 2 or not len(x) or not x.is_floating_point():
         return None
+    _refuse_nan(x)
     like = next(model.parameters(), torch.zeros(()))
     return x[:1].detach().to(like)
+
+
+def _refuse_nan(x: Tensor) -> None:
+    if not bool(torch.isfinite(x).all()):
+        raise UsageError("x has values that are NaN or infinite (accepted: finite numbers)")
 
 
 def images_of(x: Any, net: nn.Sequential) -> Tensor:
@@ -63,8 +69,7 @@ def images_of(x: Any, net: nn.Sequential) -> Tensor:
     if not x.is_floating_point():
         raise UsageError(f"x is of type {x.dtype} (accepted: floating point in [0, 1])")
     x = x.detach().to("cpu", torch.float32)
-    if not bool(torch.isfinite(x).all()):
-        raise UsageError("x has values that are NaN or infinite (accepted: finite numbers)")
+    _refuse_nan(x)
     check(net, tuple(x.shape[1:]))
     return x
 

@@ -87,8 +87,9 @@ def main(argv: Sequence[str]) -> int:
     from maar.data import load
     from maar.networks import weights_hash
     from maar.training.env import resolve_device, resolve_threads
-    from maar.training.metrics import check_images, check_layers, measure
+    from maar.training.metrics import check_bounds, check_images, check_layers, measure
 
+    check_bounds(args.bounds)
     attack = PGD(steps=args.steps, step_size=args.step_size, restarts=args.restarts, keep="best")
     subject = read_subject(
         args.network, args.data, args.eps, weights=args.weights, mean=args.mean, std=args.std

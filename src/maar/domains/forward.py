@@ -60,8 +60,8 @@ class Forward:
 
     @staticmethod
     def supports(graph: Graph) -> bool:
-        """Whether all operations have a rule here."""
-        return all(type(node.op) in RULES for node in graph.nodes)
+        """Whether all operations have a rule here, and the weights are float64."""
+        return graph.dtype == torch.float64 and all(type(node.op) in RULES for node in graph.nodes)
 
     @torch.no_grad()
     def __call__(self, lb: Tensor, ub: Tensor) -> tuple[Band, tuple[Pair, ...]]:

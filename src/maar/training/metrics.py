@@ -124,6 +124,12 @@ def measure(
     return Measured(size, correct, robust)
 
 
+def check_bounds(name: str) -> None:
+    """Refuse a name of bounds that no region can be made with."""
+    if name not in REGION_BOUNDS and (name in BOUNDS or not BOUNDS.accepts(name)):
+        raise unknown("bounds", name, REGION_BOUNDS)
+
+
 class LatentRegions:
     """The convex regions behind some ReLUs of a network, counted from 1; for 0 the ball itself.
 
@@ -134,8 +140,7 @@ class LatentRegions:
     def __init__(
         self, net: nn.Sequential, shape: Sequence[int], layers: Sequence[int], bounds: str = "crown"
     ) -> None:
-        if bounds not in REGION_BOUNDS and (bounds in BOUNDS or not BOUNDS.accepts(bounds)):
-            raise unknown("bounds", bounds, REGION_BOUNDS)
+        check_bounds(bounds)
         self.bounds = bounds
         ends = {layer: relu_indices(net)[layer - 1] + 1 for layer in layers if layer}
         self.prefixes = {layer: cut(net, end)[0] for layer, end in ends.items()}
