@@ -49,17 +49,13 @@ def pair(tmp_path):
             store.mkdir(parents=True)
             (folder / "config.toml").write_text(to_toml(each))
             subject = {"weights": str(number) * 64, "data": "d" * 64, "split": "test", "eps": 0.1}
-            manifest = {"key": "k", "format": 1, "subject": {**subject, "verifiers": []}}
-            manifest |= {
-                "verifiers": [],
-                "network": "net",
-                "data": "mnist",
-                "split": "test",
-                "images": 10_000,
-            }
+            facts = {"network": "net", "data": "mnist", "split": "test", "verifiers": ["crown"]}
+            facts |= {"key": "k", "format": 2, "images": 10_000}
+            manifest = {"subject": subject, **facts}
             (store / "manifest.json").write_text(json.dumps(manifest))
-            line = {"index": 0, "label": 7, "verdict": "verified", "by": "crown", "seconds": 1.0}
-            (store / "verdicts.jsonl").write_text(json.dumps({**line, "times": {}}) + "\n")
+            line = {"index": 0, "label": 7, "verdict": "verified", "by": "crown", "lb": 0.5}
+            line |= {"seconds": 0.0, "times": {"crown": 0.0}}
+            (store / "verdicts.jsonl").write_text(json.dumps(line) + "\n")
         return tmp_path
 
     return make
