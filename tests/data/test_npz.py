@@ -90,7 +90,7 @@ NAN = np.where(np.arange(9) == 4, np.nan, F)
         ({"x_test": F + np.inf, "y_test": Y}, "values from inf to inf"),
         ({"x_test": X.astype(int), "y_test": Y}, "is of type int64"),
         ({"x_test": X > 5, "y_test": Y}, "is of type bool"),
-        ({"x_test": X[0, 0], "y_test": Y}, r"has shape \(8, 9\)"),
+        ({"x_test": X[0, 0], "y_test": Y}, "8 images need 8 labels"),  # a table of 8 rows
         ({"x_test": X[:0], "y_test": Y[:0]}, r"has shape \(0, 3, 8, 9\)"),
         ({"x_test": X, "y_test": Y[:5]}, r"y_test has shape \(5,\): 6 images need 6 labels"),
         ({"x_test": X, "y_test": np.eye(6)}, r"y_test has shape \(6, 6\)"),

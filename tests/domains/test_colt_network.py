@@ -75,7 +75,8 @@ def test_crown_proves_what_public_crown_proves_and_nothing_false(colt, verdicts,
     # in float32 an image may be lost to the slack for rounding, but hardly ever is
     assert len(colt(CROWN, sample, torch.float32)) >= 59
     assert colt(CROWN, verdicts["falsified"] + verdicts["misclassified"]) == []
-    assert colt(CROWN, verdicts["verified_not_by_crown"]) == []
+    # these are robust: bounds that are tighter than the public ones may prove a few
+    assert len(colt(CROWN, verdicts["verified_not_by_crown"])) <= 2
 
 
 def test_alpha_crown_proves_more_and_nothing_false(colt, verdicts):

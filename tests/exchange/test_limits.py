@@ -113,8 +113,9 @@ def test_reading_counts_in_a_list_of_instances(tmp_path, capsys):
     assert main(["verify", "--instances", f"{tmp_path}/instances.csv", "--out", str(out)]) == 1
     assert time.monotonic() - begin < 30
     with open(out, newline="") as file:
-        results = [row["result"] for row in csv.DictReader(file)]
-    assert results == ["timeout", "unsat", "error"]
+        results = [row[4] for row in csv.reader(file)]
+    assert results[0] in ("timeout", "error")  # its limit of bytes, or its time, whichever is first
+    assert results[1:] == ["unsat", "error"]
     capsys.readouterr()
 
 
