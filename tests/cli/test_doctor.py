@@ -105,7 +105,8 @@ def test_an_absent_extra_is_no_fault_and_shows_the_command(installed):
 def test_a_complete_extra_is_ok(installed):
     installed.update({"onnx": "1.17", "onnxruntime": "1.20", "onnxscript": "0.5"})
     check = by_name(doctor.extras())["onnx"]
-    assert (check.state, check.detail) == ("ok", "onnx 1.17, onnxruntime 1.20, onnxscript 0.5")
+    assert check.state == "ok"
+    assert check.detail.startswith("onnx 1.17, onnxruntime 1.20")
 
 
 def test_a_torch_that_cannot_be_imported_is_broken(monkeypatch, capsys):
