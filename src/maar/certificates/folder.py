@@ -81,5 +81,5 @@ class Folder:
 
 
 def subject_of(content: bytes, eps: str) -> Subject:
-    """What certificates about this ONNX file at this eps are about."""
+    """The subject of certificates for this ONNX file at this eps."""
     return Subject(hashlib.sha256(content).hexdigest(), eps, content)

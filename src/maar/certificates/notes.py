@@ -1,4 +1,4 @@
-"""What the verifiers of one image leave behind for its certificate."""
+"""Notes that the verifiers of one image leave for its certificate."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Subject:
-    """What the certificates of one folder are about."""
+    """The subject of the certificates of one folder."""
 
     network: str
     """SHA-256 of network.onnx."""

@@ -1,4 +1,4 @@
-"""What is asked about every image: whether it is robust, or how far. All that depends on which."""
+"""The question put to every image: is it robust, or how far? Everything that depends on which."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Inquiry(Generic[C]):
     tally: Callable[[Plan], C]
     """An empty count."""
     subject: Callable[[Plan], str]
-    """What is asked, in a few words."""
+    """The question in a few words."""
     result: Callable[[C], RenderableType]
     """The table, while it moves and at the end."""
     counts: Callable[[C], str]
     """The count in one line."""
     each: str
-    """What the time limit is for."""
+    """The unit of work that the time limit is for."""

@@ -34,7 +34,7 @@ class Training:
 
     @property
     def label(self) -> str:
-        """What differs, for people."""
+        """The settings that differ, for people."""
         return ", ".join(f"{name} = {value}" for name, value in self.values)
 
     @property

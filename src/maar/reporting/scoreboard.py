@@ -14,7 +14,7 @@ SOLVED = ("sat", "unsat")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one instance."""
+    """The result of one instance."""
 
     category: str
     network: str
@@ -36,7 +36,7 @@ class Outcome:
         return self.result in SOLVED
 
     def key(self) -> tuple[str, str]:
-        """What names an instance in a list."""
+        """The key that names an instance in a list."""
         return self.network, self.property
 
 

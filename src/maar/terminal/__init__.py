@@ -1,1 +1,1 @@
-"""What commands show in a terminal: the one table, the one clock, progress. Imports only `core`."""
+"""The terminal output of commands: the one table, the one clock, progress. Imports only `core`."""

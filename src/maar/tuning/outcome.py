@@ -1,4 +1,4 @@
-"""What a study found: the Pareto front, as JSON for the report, and the chosen recipe."""
+"""Result of a study: the Pareto front, as JSON for the report, and the chosen recipe."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched, and how trials are scored."""
+    """The search space, and how trials are scored."""
 
     config: Config
     knobs: tuple[Knob, ...]

@@ -1,4 +1,4 @@
-"""What is known of a property's questions while steps work on them."""
+"""The shared state of a property's questions while steps work on them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Entry:
 
 @dataclass(eq=False)
 class Memory:
-    """What bounds found of a question's box, for the steps that come later."""
+    """Bounds of a question's box, kept for later steps."""
 
     pre: tuple[Pair, ...] = ()
     """Bounds of each ReLU's input."""
